@@ -1,0 +1,1 @@
+"""Floor 3: the actors, and the pure policies they use."""

@@ -1,0 +1,1 @@
+"""Floor 2: what executes a batch on a device thread."""

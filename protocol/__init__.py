@@ -1,0 +1,1 @@
+"""Floor 0: what travels, as pure data and sans-io sessions."""

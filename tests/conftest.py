@@ -1,0 +1,41 @@
+"""Runs async tests on trio, on a virtual clock where a test asks for one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+TEST_LIMIT_S = 3600.0
+"""Virtual seconds; a deadlock lets the autojump clock reach it at once, so it fails, not hangs."""
+REAL_TEST_LIMIT_S = 60.0
+"""Real seconds, for async tests without a virtual clock."""
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    """A clock that jumps to the next deadline whenever every task waits."""
+    return MockClock(autojump_threshold=0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a coroutine test under `trio.run`, on the test's clock, within a limit."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+    clock = next((value for value in arguments.values() if isinstance(value, MockClock)), None)
+    limit_s = TEST_LIMIT_S if clock is not None else REAL_TEST_LIMIT_S
+
+    async def limited() -> None:
+        with trio.fail_after(limit_s):
+            await functools.partial(test, **arguments)()
+
+    trio.run(limited, clock=clock)
+    return True

@@ -1,0 +1,1 @@
+"""A Triton-compatible inference server built from trio actors."""
