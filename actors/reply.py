@@ -1,0 +1,89 @@
+"""The way back: what a request carries so that its answer finds whoever waits for it.
+
+A `Reply` is a one-way channel for the responses of one request. It is slimmer than a memory
+channel (no clones, no statistics, one receiver) because one is made for every inference.
+Closing it IS the cancellation: the request's `cancelled` flag goes up and the holder is told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import final
+
+import outcome
+import trio
+
+from ..protocol.requests import InferRequest, InferResponse
+
+
+@final
+class Reply:
+    """Carries the responses of one request from its holder to the one task that waits.
+
+    The holder (scheduler, instance) calls `send` on the event loop, exactly once with a final
+    response; the waiting task calls `receive` until it has that one, or `close`s. Responses sent
+    after `close` are dropped.
+
+    Attributes:
+      request: The request the responses belong to.
+      on_close: Called once when the receiver closes before the final response; set by the holder
+        that wants to drop the request at once.
+    """
+
+    __slots__ = ("_done", "_responses", "_waiter", "on_close", "request")
+
+    def __init__(self, request: InferRequest) -> None:
+        self.request = request
+        self.on_close: Callable[[], None] | None = None
+        self._done = False
+        self._responses: deque[InferResponse] = deque()
+        self._waiter: trio.lowlevel.Task | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the final response was sent, or nobody waits for it."""
+        return self._done
+
+    def send(self, response: InferResponse) -> None:
+        """Hand over one response; never blocks; ignored once `done`."""
+        if self._done:
+            return
+        if response.final:
+            self._done = True
+            self.on_close = None
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            trio.lowlevel.reschedule(waiter, outcome.Value(response))
+        else:
+            self._responses.append(response)
+
+    async def receive(self) -> InferResponse:
+        """Wait for the next response.
+
+        Cancelling the wait loses nothing, but does not close the reply either: see `close`.
+        """
+        if self._responses:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            return self._responses.popleft()
+        assert self._waiter is None, "one task waits for a reply"
+        assert not self._done, "receive() after the final response or close()"
+        self._waiter = trio.lowlevel.current_task()
+        response: InferResponse = await trio.lowlevel.wait_task_rescheduled(self._abort)
+        return response
+
+    def _abort(self, _: object) -> trio.lowlevel.Abort:
+        self._waiter = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def close(self) -> None:
+        """Stop waiting: cancels the request unless its final response was sent; idempotent."""
+        self._responses.clear()
+        if self._done:
+            return
+        self._done = True
+        self.request.cancelled = True
+        on_close, self.on_close = self.on_close, None
+        if on_close is not None:
+            on_close()

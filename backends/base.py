@@ -1,0 +1,149 @@
+"""What a backend is: it completes configurations, makes instances, and they execute batches.
+
+Everything here runs on worker threads and knows no trio. A backend is chosen by the `backend`
+field of the model configuration; an instance lives on one thread of its own from `load` to
+`unload`, so it may keep thread-bound state (a CUDA stream, a session) without locks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from ..protocol.pb.inference import ModelConfig
+from ..protocol.requests import InferRequest, InferResponse
+
+PostResponse: TypeAlias = Callable[[int, InferResponse], None]
+"""Takes (index of the request in its batch, response); may be called from any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where one version of a model lies.
+
+    Attributes:
+      name: The model's name.
+      version: Its version number.
+      model_directory: `<repository>/<model>`.
+      version_directory: `<repository>/<model>/<version>`.
+      backend_settings: `--backend-config` keys for this backend, the global ones included.
+    """
+
+    name: str
+    version: int
+    model_directory: Path
+    version_directory: Path
+    backend_settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class InstancePlace:
+    """Which instance of a model this is and what it may use.
+
+    Attributes:
+      name: Instance name, such as "identity_0_0".
+      kind: "CPU", "GPU" or "MODEL".
+      device_id: GPU ordinal; 0 on the CPU.
+      cpu_threads: The instance's share of the container's CPU quota; >= 1.
+    """
+
+    name: str
+    kind: str = "CPU"
+    device_id: int = 0
+    cpu_threads: int = 1
+
+
+class Batch:
+    """What one execution gets and what it gives back.
+
+    The executing instance calls `respond` for each request; the time stamps are
+    `time.perf_counter_ns` values it leaves behind. Whatever is missing after `execute` returned
+    is answered with an error by the caller, unless `post` is set (decoupled models answer later).
+
+    Attributes:
+      requests: At least one; validated; rows in this order.
+      responses: Index in `requests` -> its final response, or None.
+      post: Delivers a response at once; set for decoupled models only.
+      compute_start_ns: When gathering of inputs began.
+      infer_start_ns: When the model proper began.
+      infer_end_ns: When the model proper ended.
+      compute_end_ns: When the outputs were split.
+    """
+
+    __slots__ = (
+        "compute_end_ns",
+        "compute_start_ns",
+        "infer_end_ns",
+        "infer_start_ns",
+        "post",
+        "requests",
+        "responses",
+    )
+
+    def __init__(self, requests: Sequence[InferRequest], post: PostResponse | None = None) -> None:
+        self.requests = requests
+        self.responses: list[InferResponse | None] = [None] * len(requests)
+        self.post = post
+        self.compute_start_ns = 0
+        self.infer_start_ns = 0
+        self.infer_end_ns = 0
+        self.compute_end_ns = 0
+
+    def respond(self, index: int, response: InferResponse) -> None:
+        """Give one response to the request at `index`."""
+        if self.post is not None:
+            self.post(index, response)
+        else:
+            assert self.responses[index] is None, "one response a request"
+            self.responses[index] = response
+
+
+class ModelInstance(Protocol):
+    """One loaded copy of a model; every call comes from its own thread, one at a time."""
+
+    def load(self) -> None:
+        """Make the instance ready to execute.
+
+        Raises:
+          RequestError: the model cannot be loaded; the message becomes the model's reason.
+        """
+
+    def execute(self, batch: Batch) -> None:
+        """Answer every request of the batch and stamp the times.
+
+        Raises:
+          RequestError: the whole batch fails with it.
+          Exception: a fault of the model; the whole batch fails with INTERNAL.
+        """
+
+    def unload(self) -> None:
+        """Release what `load` took; called once, also after a failed `load`."""
+
+
+class Backend(Protocol):
+    """Makes instances of models of one kind.
+
+    Attributes:
+      name: The name in the `backend` field.
+      stacks_inputs: Whether inputs of a batch are stacked, so that only requests of equal shapes
+        may share one (True), or the model sees each request by itself (False).
+      cpu_instance_count: Default `count` of a KIND_CPU instance group.
+    """
+
+    name: str
+    stacks_inputs: bool
+    cpu_instance_count: int
+
+    def complete_config(self, source: ModelSource, config: ModelConfig) -> ModelConfig:
+        """Return the configuration with what the model's files tell filled in.
+
+        Raises:
+          RequestError: the files cannot be read or contradict the configuration.
+        """
+
+    def create_instance(
+        self, source: ModelSource, config: ModelConfig, place: InstancePlace
+    ) -> ModelInstance:
+        """Return a new, not yet loaded instance; cheap, and callable on the event loop."""

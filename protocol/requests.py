@@ -1,0 +1,150 @@
+"""Inference requests and responses, as every scheduler and backend sees them.
+
+They are plain, mutable, slotted objects, since one of each is made for every inference. A codec
+fills a request, `request_rules` checks it against the model, and from then on only `cancelled`
+changes.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from .errors import RequestError
+from .tensors import Tensor
+
+ParameterValue: TypeAlias = bool | int | float | str
+Parameters: TypeAlias = dict[str, ParameterValue]
+
+
+class RequestedOutput:
+    """One output a client asked for.
+
+    Attributes:
+      name: The output's name.
+      binary: Whether the client wants it as binary data; None leaves it to the request's default.
+        HTTP only: gRPC answers are always binary.
+      classification_count: How many top classes to return instead of the tensor; 0 is off.
+      parameters: What else the client attached to the output.
+    """
+
+    __slots__ = ("binary", "classification_count", "name", "parameters")
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        binary: bool | None = None,
+        classification_count: int = 0,
+        parameters: Parameters | None = None,
+    ) -> None:
+        self.name = name
+        self.binary = binary
+        self.classification_count = classification_count
+        self.parameters = parameters
+
+
+class InferRequest:
+    """One inference request.
+
+    Attributes:
+      model_name: As in the URL or the message.
+      model_version: Decimal text; empty for the latest ready version.
+      id: The client's id for the request, echoed in its response; may be empty.
+      parameters: Custom parameters; reserved ones are taken out into the attributes below.
+      inputs: Input name -> tensor, in the order the client sent them.
+      outputs: The outputs asked for; empty means all.
+      priority: 0 means the model's default level.
+      timeout_us: The client's queue timeout in microseconds; 0 is none.
+      sequence_id: Correlation id; 0 and "" mean that the request is of no sequence.
+      sequence_start: First request of its sequence.
+      sequence_end: Last request of its sequence.
+      binary_default: Whether outputs that do not say otherwise are answered as binary data.
+      batch_size: Rows the request adds to a batch, set by `request_rules`; 1 for a model that
+        does not batch.
+      cancelled: True once nobody waits for the answer. Written on the event loop, read anywhere.
+    """
+
+    __slots__ = (
+        "batch_size",
+        "binary_default",
+        "cancelled",
+        "id",
+        "inputs",
+        "model_name",
+        "model_version",
+        "outputs",
+        "parameters",
+        "priority",
+        "sequence_end",
+        "sequence_id",
+        "sequence_start",
+        "timeout_us",
+    )
+
+    def __init__(self, model_name: str, model_version: str = "") -> None:
+        self.model_name = model_name
+        self.model_version = model_version
+        self.id = ""
+        self.parameters: Parameters = {}
+        self.inputs: dict[str, Tensor] = {}
+        self.outputs: tuple[RequestedOutput, ...] = ()
+        self.priority = 0
+        self.timeout_us = 0
+        self.sequence_id: int | str = 0
+        self.sequence_start = False
+        self.sequence_end = False
+        self.binary_default = False
+        self.batch_size = 1
+        self.cancelled = False
+
+    def __repr__(self) -> str:
+        return f"<InferRequest {self.id!r} to {self.model_name} {list(self.inputs.values())}>"
+
+
+class InferResponse:
+    """One response to an inference request.
+
+    Attributes:
+      model_name: The model that ran.
+      model_version: The version that ran, as decimal text.
+      id: The request's id.
+      parameters: Response parameters the model set.
+      outputs: In the order the model gave them; empty with `error`.
+      error: What went wrong, or None.
+      final: Whether this is the request's last response; exactly one response a request is.
+      empty: True for a bare final marker of a decoupled model, which carries no answer.
+    """
+
+    __slots__ = (
+        "empty",
+        "error",
+        "final",
+        "id",
+        "model_name",
+        "model_version",
+        "outputs",
+        "parameters",
+    )
+
+    def __init__(
+        self,
+        model_name: str,
+        model_version: str,
+        id: str = "",  # noqa: A002 - the field's name on every wire
+        outputs: list[Tensor] | None = None,
+        *,
+        error: RequestError | None = None,
+        final: bool = True,
+    ) -> None:
+        self.model_name = model_name
+        self.model_version = model_version
+        self.id = id
+        self.parameters: Parameters = {}
+        self.outputs: list[Tensor] = [] if outputs is None else outputs
+        self.error = error
+        self.final = final
+        self.empty = False
+
+    def __repr__(self) -> str:
+        what = repr(self.error) if self.error else self.outputs
+        return f"<InferResponse {self.id!r} of {self.model_name} {what}>"

@@ -1,0 +1,131 @@
+"""What is counted for one model version, as plain integers.
+
+The hot path only adds; the statistics extension and the metrics collector read the same numbers,
+so they cannot disagree. All durations are nanoseconds. Whoever ends a request records it here
+before the response is sent, so that a client which has its answer finds it counted.
+Source: the KServe v2 statistics extension; Triton's `nv_inference_*` metric families.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from .errors import FailureReason
+
+
+@final
+class Duration:
+    """How often something happened and how long it took in all, in nanoseconds."""
+
+    __slots__ = ("count", "ns")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ns = 0
+
+    def __repr__(self) -> str:
+        return f"<Duration {self.count}x {self.ns} ns>"
+
+
+@final
+class BatchSizeStatistics:
+    """What the executions of one batch size took."""
+
+    __slots__ = ("compute_infer", "compute_input", "compute_output")
+
+    def __init__(self) -> None:
+        self.compute_input = Duration()
+        self.compute_infer = Duration()
+        self.compute_output = Duration()
+
+
+@final
+class ModelStatistics:
+    """The counters of one model version.
+
+    Attributes:
+      inference_count: Rows answered with success.
+      execution_count: Batches executed, those that failed included.
+      last_inference_ms: Wall-clock milliseconds since the epoch of the last request, 0 if none.
+      pending_count: Requests accepted and neither executing nor ended.
+      failures: Reason -> failed requests; the sum is `fail.count`.
+      batches: Executed batch size in rows -> what its executions took.
+    """
+
+    __slots__ = (
+        "batches",
+        "compute_infer",
+        "compute_input",
+        "compute_output",
+        "execution_count",
+        "fail",
+        "failures",
+        "inference_count",
+        "last_inference_ms",
+        "pending_count",
+        "queue",
+        "success",
+    )
+
+    def __init__(self) -> None:
+        self.inference_count = 0
+        self.execution_count = 0
+        self.last_inference_ms = 0
+        self.pending_count = 0
+        self.success = Duration()
+        self.fail = Duration()
+        self.queue = Duration()
+        self.compute_input = Duration()
+        self.compute_infer = Duration()
+        self.compute_output = Duration()
+        self.failures: dict[FailureReason, int] = dict.fromkeys(FailureReason, 0)
+        self.batches: dict[int, BatchSizeStatistics] = {}
+
+    def record_success(
+        self,
+        *,
+        batch_size: int,
+        request_ns: int,
+        queue_ns: int,
+        compute_input_ns: int,
+        compute_infer_ns: int,
+        compute_output_ns: int,
+    ) -> None:
+        """Count one request that was answered with success; durations of its batch and its own."""
+        self.inference_count += batch_size or 1
+        for duration, ns in (
+            (self.success, request_ns),
+            (self.queue, queue_ns),
+            (self.compute_input, compute_input_ns),
+            (self.compute_infer, compute_infer_ns),
+            (self.compute_output, compute_output_ns),
+        ):
+            duration.count += 1
+            duration.ns += ns
+
+    def record_failure(self, reason: FailureReason, request_ns: int) -> None:
+        """Count one request that ended without success, `request_ns` after it arrived."""
+        self.failures[reason] += 1
+        self.fail.count += 1
+        self.fail.ns += request_ns
+
+    def record_execution(
+        self,
+        *,
+        batch_size: int,
+        compute_input_ns: int,
+        compute_infer_ns: int,
+        compute_output_ns: int,
+    ) -> None:
+        """Count one executed batch of `batch_size` rows in all."""
+        self.execution_count += 1
+        batch = self.batches.get(batch_size)
+        if batch is None:
+            batch = self.batches[batch_size] = BatchSizeStatistics()
+        for duration, ns in (
+            (batch.compute_input, compute_input_ns),
+            (batch.compute_infer, compute_infer_ns),
+            (batch.compute_output, compute_output_ns),
+        ):
+            duration.count += 1
+            duration.ns += ns

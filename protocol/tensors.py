@@ -1,0 +1,137 @@
+"""What a tensor is: a name, a data type, a shape, and its elements in one of two forms.
+
+The *raw* form is the wire's: row-major little-endian bytes, for BYTES each element preceded by
+its uint32 length. The *array* form is numpy's. A tensor holds the form it came in and makes the
+other when it is first asked for, so that data which is only passed on is never converted and
+received bytes are never copied.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .dtypes import BYTES, ITEM_SIZE_BYTES, NUMPY_DTYPES
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Shape: TypeAlias = tuple[int, ...]
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+_LENGTH = struct.Struct("<I")
+
+
+class Tensor:
+    """One named tensor of a request or a response.
+
+    Args:
+      name: The tensor's name in the model configuration.
+      datatype: Protocol string, such as "FP32".
+      shape: All dimensions, the batch dimension included; no negative entries.
+      raw: The raw form. Borrowed: whoever owns the buffer must not change it.
+      array: The array form, of the numpy dtype that belongs to `datatype`; any byte layout.
+
+    Exactly one of `raw` and `array` is given. That `raw` fits shape and datatype is checked by
+    whoever takes it from a client (see `request_rules`), not here.
+    """
+
+    __slots__ = ("_array", "_raw", "datatype", "name", "shape")
+
+    def __init__(
+        self,
+        name: str,
+        datatype: str,
+        shape: Shape,
+        *,
+        raw: Buffer | None = None,
+        array: Array | None = None,
+    ) -> None:
+        self.name = name
+        self.datatype = datatype
+        self.shape = shape
+        self._raw = raw
+        self._array = array
+
+    def __repr__(self) -> str:
+        return f"<Tensor {self.name} {self.datatype}{list(self.shape)}>"
+
+    @property
+    def raw(self) -> Buffer:
+        """The raw form; contiguous, to be read only."""
+        raw = self._raw
+        if raw is None:
+            assert self._array is not None
+            if self.datatype == BYTES:
+                raw = encode_bytes_elements(self._array.ravel().tolist())
+            else:
+                array = np.ascontiguousarray(self._array, NUMPY_DTYPES[self.datatype])
+                raw = memoryview(array.view(np.uint8).reshape(-1)) if array.size else b""
+            self._raw = raw
+        return raw
+
+    @property
+    def array(self) -> Array:
+        """The array form, of shape `shape`; a view on `raw` unless the datatype is BYTES.
+
+        Read-only whenever the received buffer is.
+        """
+        array = self._array
+        if array is None:
+            assert self._raw is not None
+            if self.datatype == BYTES:
+                flat = np.empty(math.prod(self.shape), np.object_)
+                flat[:] = decode_bytes_elements(self._raw)
+                array = flat.reshape(self.shape)
+            else:
+                array = np.frombuffer(self._raw, NUMPY_DTYPES[self.datatype]).reshape(self.shape)
+            self._array = array
+        return array
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes of the raw form."""
+        if self._raw is not None:
+            return len(self._raw)  # every raw buffer is a view of bytes, so len counts them
+        if self.datatype == BYTES:
+            return len(self.raw)
+        return math.prod(self.shape) * ITEM_SIZE_BYTES[self.datatype]
+
+
+def encode_bytes_elements(elements: Iterable[bytes | str | Any]) -> bytes:
+    """Return the raw form of BYTES elements; text is encoded as UTF-8, other objects as text."""
+    parts: list[bytes] = []
+    for element in elements:
+        if isinstance(element, bytes):
+            data = element
+        elif isinstance(element, (bytearray, memoryview)):
+            data = bytes(element)
+        else:
+            data = str(element).encode()
+        parts.append(_LENGTH.pack(len(data)))
+        parts.append(data)
+    return b"".join(parts)
+
+
+def decode_bytes_elements(raw: Buffer) -> list[bytes]:
+    """Return the elements of a well-formed raw BYTES tensor.
+
+    Raises:
+      ValueError: the last element or length is cut off; says how many bytes were missing.
+    """
+    data = bytes(raw)
+    elements: list[bytes] = []
+    start = 0
+    end = len(data)
+    while start < end:
+        if end - start < 4:
+            raise ValueError(f"expected a 4-byte element length, got {end - start} bytes")
+        length = int.from_bytes(data[start : start + 4], "little")
+        start += 4
+        if end - start < length:
+            raise ValueError(f"expected an element of {length} bytes, got {end - start} bytes")
+        elements.append(data[start : start + length])
+        start += length
+    return elements
