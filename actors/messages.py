@@ -69,4 +69,17 @@ class Execute:
         self.dispatched_s = dispatched_s
 
 
-SchedulerMessage: TypeAlias = Infer | Cancel | InstanceIdle | InstanceGone
+class Stop:
+    """Take no more requests; finish those in the queue.
+
+    Attributes:
+      deadline_s: When whatever is still queued is refused, in clock seconds.
+    """
+
+    __slots__ = ("deadline_s",)
+
+    def __init__(self, deadline_s: float) -> None:
+        self.deadline_s = deadline_s
+
+
+SchedulerMessage: TypeAlias = Infer | Cancel | InstanceIdle | InstanceGone | Stop

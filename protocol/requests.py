@@ -59,6 +59,8 @@ class InferRequest:
       sequence_start: First request of its sequence.
       sequence_end: Last request of its sequence.
       binary_default: Whether outputs that do not say otherwise are answered as binary data.
+      empty_final_response: Whether a stream wants a last message that only says so, where the
+        model's final flag comes without a response.
       batch_size: Rows the request adds to a batch, set by `request_rules`; 1 for a model that
         does not batch.
       cancelled: True once nobody waits for the answer. Written on the event loop, read anywhere.
@@ -68,6 +70,7 @@ class InferRequest:
         "batch_size",
         "binary_default",
         "cancelled",
+        "empty_final_response",
         "id",
         "inputs",
         "model_name",
@@ -94,8 +97,28 @@ class InferRequest:
         self.sequence_start = False
         self.sequence_end = False
         self.binary_default = False
+        self.empty_final_response = False
         self.batch_size = 1
         self.cancelled = False
+
+    def without_inputs(self, model_name: str, model_version: str) -> InferRequest:
+        """Return a new request with this one's header; shares nothing that may be changed.
+
+        `RequestedOutput`s are shared: nobody changes them once they are made.
+        """
+        copy = InferRequest(model_name, model_version)
+        copy.id = self.id
+        copy.outputs = self.outputs
+        copy.binary_default = self.binary_default
+        if self.parameters:
+            copy.parameters = self.parameters.copy()
+        copy.priority = self.priority
+        copy.timeout_us = self.timeout_us
+        copy.sequence_id = self.sequence_id
+        copy.sequence_start = self.sequence_start
+        copy.sequence_end = self.sequence_end
+        copy.empty_final_response = self.empty_final_response
+        return copy
 
     def __repr__(self) -> str:
         return f"<InferRequest {self.id!r} to {self.model_name} {list(self.inputs.values())}>"

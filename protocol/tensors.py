@@ -91,6 +91,17 @@ class Tensor:
         return array
 
     @property
+    def given_raw(self) -> Buffer | None:
+        """The raw form if it is there already, else None; never converts."""
+        return self._raw
+
+    def reshape(self, shape: Shape) -> None:
+        """Give the elements another shape with the same number of elements."""
+        self.shape = shape
+        if self._array is not None:
+            self._array = self._array.reshape(shape)
+
+    @property
     def byte_size(self) -> int:
         """Bytes of the raw form."""
         if self._raw is not None:

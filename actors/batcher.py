@@ -1,0 +1,192 @@
+"""The batcher actor: one per model version. Inbox `SchedulerMessage`, outboxes `Execute`.
+
+It hears of requests, cancellations and its instances over one channel, so that what happened
+first is seen first, and hands each batch to an idle instance.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from math import inf
+from typing import TypeAlias, assert_never, final
+
+import trio
+
+from ..protocol.errors import ErrorCode, FailureReason, RequestError
+from ._batch_policy import BatchPolicy
+from ._completion import Completion
+from .messages import (
+    Cancel,
+    Execute,
+    Infer,
+    InstanceGone,
+    InstanceIdle,
+    SchedulerMessage,
+    Stop,
+)
+
+Inbox: TypeAlias = trio.MemoryReceiveChannel[SchedulerMessage]
+Outbox: TypeAlias = trio.MemorySendChannel[Execute]
+
+INBOX_CAPACITY = 8192
+"""The batcher empties its inbox in each turn of the event loop, so this bounds the requests and
+cancellations that a model version gets in one turn. More of them are refused."""
+
+OUTBOX_CAPACITY = 1
+"""An instance gets its next batch only after it said that it is idle."""
+
+_logger = logging.getLogger(__name__)
+
+
+@final
+class Batcher:
+    """Turns the requests of one model version into batches for its instances.
+
+    Lifetime: owns the inbox and the outboxes. After `Stop` it drains its queue until the deadline
+    of the message, closes its channels and returns. However it ends, every request it still
+    holds is answered.
+    """
+
+    def __init__(
+        self,
+        *,
+        inbox: Inbox,
+        outboxes: Sequence[Outbox],
+        policy: BatchPolicy,
+        completion: Completion,
+    ) -> None:
+        self._inbox = inbox
+        self._outboxes = outboxes
+        self._policy = policy
+        self._completion = completion
+        self._idle: deque[int] = deque()
+        self._busy: set[int] = set()
+        self._stop_at_s = inf
+        self._stopping = False
+
+    def __repr__(self) -> str:
+        return f"<Batcher {len(self._policy)} queued, idle {list(self._idle)}, busy {self._busy}>"
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until told to stop."""
+        task_status.started()
+        try:
+            while not self._stopping or self._policy:
+                await self._step()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Answer what is left in the queue and in the inbox, and close all channels; idempotent."""
+        now_s = trio.current_time()
+        self._refuse_queued(now_s)
+        try:
+            while True:
+                message = self._inbox.receive_nowait()
+                if isinstance(message, Infer):
+                    self._completion.refuse_pending(message, _stopping(), now_s)
+        except (trio.WouldBlock, trio.EndOfChannel, trio.ClosedResourceError):
+            pass
+        self._inbox.close()
+        for outbox in self._outboxes:
+            outbox.close()
+
+    async def _step(self) -> None:
+        """Wait for a message or a deadline, then take all messages and act on all of them."""
+        wake_at_s = min(self._policy.timeout_at_s(), self._stop_at_s)
+        if self._idle:
+            wake_at_s = min(wake_at_s, self._policy.ripe_at_s())
+        message: SchedulerMessage | None = None
+        if wake_at_s == inf:
+            message = await self._inbox.receive()
+        else:
+            with trio.move_on_at(wake_at_s):
+                message = await self._inbox.receive()
+        now_s = trio.current_time()
+        if message is not None:
+            self._handle_all(message, now_s)
+        self._act(now_s)
+
+    def _handle_all(self, message: SchedulerMessage, now_s: float) -> None:
+        receive_nowait = self._inbox.receive_nowait
+        handled = 0
+        try:
+            while True:
+                self._handle(message, now_s)
+                handled += 1
+                message = receive_nowait()
+        except trio.WouldBlock:
+            pass
+        if handled >= INBOX_CAPACITY:  # the inbox was full, so a Cancel may not have fitted
+            for infer in self._policy.remove_cancelled():
+                self._completion.drop_pending(infer, now_s)
+
+    def _handle(self, message: SchedulerMessage, now_s: float) -> None:
+        match message:
+            case Infer():
+                self._queue(message, now_s)
+            case InstanceIdle(index=index):
+                self._busy.discard(index)
+                self._idle.append(index)
+            case Cancel(infer=infer):
+                if self._policy.remove(infer):
+                    self._completion.drop_pending(infer, now_s)
+            case InstanceGone(index=index):
+                self._busy.discard(index)
+                if index in self._idle:
+                    self._idle.remove(index)
+            case Stop(deadline_s=deadline_s):
+                self._stopping = True
+                self._stop_at_s = min(self._stop_at_s, deadline_s)
+            case _:
+                assert_never(message)
+
+    def _queue(self, infer: Infer, now_s: float) -> None:
+        if infer.request.cancelled:
+            self._completion.drop_pending(infer, now_s)
+            return
+        error = _stopping() if self._stopping else self._policy.add(infer, now_s)
+        if error is not None:
+            self._completion.refuse_pending(infer, error, now_s)
+
+    def _act(self, now_s: float) -> None:
+        """Do what is due: refuse what timed out, hand out what is ripe."""
+        policy = self._policy
+        for infer in policy.expire(now_s):
+            self._completion.refuse_pending(infer, _timed_out(infer, now_s), now_s)
+        splits = policy.shape_splits
+        while self._idle:
+            infers = policy.take(inf if self._stopping else now_s)
+            if not infers:
+                break
+            index = self._idle.popleft()
+            self._busy.add(index)
+            self._completion.dispatched(infers)
+            self._outboxes[index].send_nowait(Execute(infers, now_s))
+        if policy.shape_splits and not splits:
+            _logger.info("%r: requests of unequal shapes do not share a batch", policy)
+        if self._stopping and (now_s >= self._stop_at_s or not (self._idle or self._busy)):
+            self._refuse_queued(now_s)
+
+    def _refuse_queued(self, now_s: float) -> None:
+        for infer in self._policy.remove_all():
+            self._completion.refuse_pending(infer, _stopping(), now_s)
+
+
+def _stopping() -> RequestError:
+    return RequestError(
+        ErrorCode.UNAVAILABLE,
+        "the scheduler of the model takes no more requests, because the model stops",
+        reason=FailureReason.REJECTED,
+    )
+
+
+def _timed_out(infer: Infer, now_s: float) -> RequestError:
+    waited_ms = (now_s - infer.queued_s) * 1e3
+    return RequestError(
+        ErrorCode.UNAVAILABLE,
+        f"the request timed out in the queue after {waited_ms:.1f} ms",
+        reason=FailureReason.REJECTED,
+    )

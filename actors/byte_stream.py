@@ -1,0 +1,159 @@
+"""How a connection's bytes come and go, over a socket or in memory.
+
+The socket form works on the bare non-blocking socket: it waits for readability before it reads
+and writes at once without waiting, since a keep-alive connection is nearly always drained and
+writable. That spares a system call and two scheduler passes a request.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Protocol, final
+
+import trio
+
+from ..protocol.tensors import Buffer
+
+RECEIVE_BYTES_MAX = 256 * 1024
+"""Most bytes taken from a socket at once; large bodies arrive in few reads, and one connection
+cannot hold the loop for longer than it takes to copy this much."""
+
+JOIN_BYTES_MAX = 64 * 1024
+"""Buffers up to this total are joined into one write; copying more costs more than it saves."""
+
+SEND_BUFFERS_MAX = 512
+"""Most buffers in one gathered write; well under the kernel's limit of 1024."""
+
+
+class ByteStream(Protocol):
+    """A connection's two directions. One task receives, one task sends."""
+
+    async def receive_some(self) -> bytes:
+        """Wait for some bytes; empty at the end of the peer's direction.
+
+        Raises:
+          trio.BrokenResourceError: the connection was reset.
+        """
+
+    async def send_all(self, buffers: Sequence[Buffer]) -> None:
+        """Write every buffer in order; may return without a checkpoint.
+
+        Raises:
+          trio.BrokenResourceError: the peer is gone.
+        """
+
+    async def send_eof(self) -> None:
+        """End our direction; the peer's stays open."""
+
+    async def aclose(self) -> None:
+        """Close both directions."""
+
+
+@final
+class SocketStream:
+    """A `ByteStream` over a connected stream socket, which it owns."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        if sock.family in {socket.AF_INET, socket.AF_INET6}:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = sock
+        self._more = False  # the last read filled its buffer, so the next will find bytes
+
+    @classmethod
+    def from_trio(cls, stream: trio.SocketStream) -> SocketStream:
+        """Take the socket over from a stream that `trio.serve_listeners` accepted."""
+        return cls(socket.socket(fileno=stream.socket.detach()))
+
+    async def receive_some(self) -> bytes:
+        """See `ByteStream`."""
+        if self._more:
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.lowlevel.wait_readable(self._socket)
+        while True:
+            try:
+                data = self._socket.recv(RECEIVE_BYTES_MAX)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._socket)
+            except OSError as error:
+                raise trio.BrokenResourceError from error
+            else:
+                self._more = len(data) == RECEIVE_BYTES_MAX
+                return data
+
+    async def send_all(self, buffers: Sequence[Buffer]) -> None:
+        """See `ByteStream`."""
+        if len(buffers) == 1:
+            await self._send(buffers[0])
+        elif sum(map(len, buffers)) <= JOIN_BYTES_MAX:
+            await self._send(b"".join(buffers))
+        else:
+            await self._send_gathered(buffers)
+
+    async def _send(self, data: Buffer) -> None:
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            raise trio.BrokenResourceError from error
+        if sent < len(data):
+            await self._send_gathered([memoryview(data)[sent:]])
+
+    async def _send_gathered(self, buffers: Sequence[Buffer]) -> None:
+        views = [memoryview(buffer) for buffer in buffers if len(buffer)]
+        first = 0
+        while first < len(views):
+            try:
+                sent = self._socket.sendmsg(views[first : first + SEND_BUFFERS_MAX])
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._socket)
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError from error
+            while first < len(views) and sent >= len(views[first]):
+                sent -= len(views[first])
+                first += 1
+            if sent:
+                views[first] = views[first][sent:]
+                await trio.lowlevel.checkpoint()
+
+    async def send_eof(self) -> None:
+        """See `ByteStream`."""
+        await trio.lowlevel.checkpoint()
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            raise trio.BrokenResourceError from error
+
+    async def aclose(self) -> None:
+        """See `ByteStream`."""
+        trio.lowlevel.notify_closing(self._socket)
+        self._socket.close()
+        await trio.lowlevel.checkpoint()
+
+
+@final
+class TrioStream:
+    """A `ByteStream` over any trio stream, such as one end of `memory_stream_pair`."""
+
+    def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
+        self._stream = stream
+
+    async def receive_some(self) -> bytes:
+        """See `ByteStream`."""
+        return bytes(await self._stream.receive_some(RECEIVE_BYTES_MAX))
+
+    async def send_all(self, buffers: Sequence[Buffer]) -> None:
+        """See `ByteStream`."""
+        await self._stream.send_all(b"".join(buffers))
+
+    async def send_eof(self) -> None:
+        """See `ByteStream`."""
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        """See `ByteStream`."""
+        await self._stream.aclose()

@@ -1,0 +1,97 @@
+"""The frontend actor: one per listening protocol. Accepts connections and looks after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, final
+
+import trio
+
+from ._connection_watch import TICK_S
+from .byte_stream import ByteStream, SocketStream
+
+
+class Connection(Protocol):
+    """A connection actor, as its frontend knows it."""
+
+    async def run(self) -> None:
+        """Serve the connection to its end; owns its stream."""
+
+    def begin_shutdown(self) -> None:
+        """Finish what is owed and close."""
+
+    def tick(self) -> None:
+        """Apply the timeouts."""
+
+
+@final
+class Frontend:
+    """Runs a connection actor for every client.
+
+    Lifetime: `run` serves until cancelled. `begin_shutdown` tells every connection to go;
+    `drained` waits for the last one.
+
+    Args:
+      connect: Makes the connection actor for an accepted stream.
+    """
+
+    def __init__(self, connect: Callable[[ByteStream], Connection]) -> None:
+        self._connect = connect
+        self._connections: set[Connection] = set()
+        self._draining = False
+        self._empty = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Frontend: {len(self._connections)} connections, draining={self._draining}>"
+
+    @property
+    def connection_count(self) -> int:
+        """Connections open right now."""
+        return len(self._connections)
+
+    async def run(
+        self,
+        listeners: list[trio.SocketListener],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve the listeners until cancelled; without any, serve what `serve` is given."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._tick_forever)
+            task_status.started()
+            if listeners:
+                await trio.serve_listeners(self._serve_socket, listeners)
+
+    async def _tick_forever(self) -> None:
+        while True:
+            await trio.sleep(TICK_S)
+            for connection in list(self._connections):
+                connection.tick()
+
+    async def _serve_socket(self, stream: trio.SocketStream) -> None:
+        await self.serve(SocketStream.from_trio(stream))
+
+    async def serve(self, stream: ByteStream) -> None:
+        """Serve one connection to its end; owns the stream."""
+        connection = self._connect(stream)
+        self._connections.add(connection)
+        try:
+            if self._draining:
+                connection.begin_shutdown()
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
+            if self._draining and not self._connections:
+                self._empty.set()
+
+    def begin_shutdown(self) -> None:
+        """Close idle connections and tell the others to go after their answers."""
+        self._draining = True
+        for connection in list(self._connections):
+            connection.begin_shutdown()
+        if not self._connections:
+            self._empty.set()
+
+    async def drained(self) -> None:
+        """Wait until the last connection has closed, once `begin_shutdown` was called."""
+        await self._empty.wait()

@@ -1,0 +1,295 @@
+"""The GRPCInferenceService: grpclib handlers over the router.
+
+Every method is an ordinary grpclib handler (an async function of a stream); `mapping` is what a
+grpclib service's `__mapping__` gives. Semantics: the KServe v2 gRPC protocol as served by Triton.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+
+import trio
+from grpclib.const import Cardinality, Handler
+
+from ..protocol import grpc_codec
+from ..protocol.errors import ErrorCode, RequestError
+from ..protocol.infer_wire import (
+    decode_model_infer,
+    encode_model_infer_response,
+    encode_stream_response,
+)
+from ..protocol.pb import inference as pb
+from ..protocol.requests import InferRequest, InferResponse
+from .grpc_stream import GrpcStream
+from .inference import infer_once, refuse_decoupled, submit
+from .reply import Reply
+from .router import Router
+from .server_info import ServerInfo
+
+if TYPE_CHECKING:
+    from .routing_table import ModelVersion
+
+STREAM_REQUESTS_MAX = 1024
+"""Most requests of one ModelStreamInfer stream in flight; then the stream is not read further,
+which is flow control's own back-pressure. More than any model's queue needs to stay full."""
+
+_SERVICE = "inference.GRPCInferenceService"
+
+_Method: TypeAlias = Callable[[Any], Awaitable[Any]]
+
+
+class _ModelInferMessage:
+    """Stands in for `ModelInferRequest`: parses it without copying a tensor."""
+
+    parse = staticmethod(decode_model_infer)
+
+
+@final
+class InferenceService:
+    """Answers the service's methods; holds no state of its own."""
+
+    def __init__(self, *, router: Router, info: ServerInfo) -> None:
+        self._router = router
+        self._info = info
+
+    def mapping(self) -> dict[str, Handler]:
+        """Return path -> grpclib handler."""
+        handlers = {
+            f"/{_SERVICE}/ModelInfer": Handler(
+                self._model_infer,
+                Cardinality.UNARY_UNARY,
+                _ModelInferMessage,
+                pb.ModelInferResponse,
+            ),
+            f"/{_SERVICE}/ModelStreamInfer": Handler(
+                self._model_stream_infer,
+                Cardinality.STREAM_STREAM,
+                _ModelInferMessage,
+                pb.ModelStreamInferResponse,
+            ),
+        }
+        for name, method, request_type, reply_type in self._unary_methods():
+            handlers[f"/{_SERVICE}/{name}"] = Handler(
+                _unary(method), Cardinality.UNARY_UNARY, request_type, reply_type
+            )
+        return handlers
+
+    def _unary_methods(self) -> list[tuple[str, _Method, type[Any], type[Any]]]:
+        return [
+            ("ServerLive", self._server_live, pb.ServerLiveRequest, pb.ServerLiveResponse),
+            ("ServerReady", self._server_ready, pb.ServerReadyRequest, pb.ServerReadyResponse),
+            ("ModelReady", self._model_ready, pb.ModelReadyRequest, pb.ModelReadyResponse),
+            (
+                "ServerMetadata",
+                self._server_metadata,
+                pb.ServerMetadataRequest,
+                pb.ServerMetadataResponse,
+            ),
+            (
+                "ModelMetadata",
+                self._model_metadata,
+                pb.ModelMetadataRequest,
+                pb.ModelMetadataResponse,
+            ),
+            ("ModelConfig", self._model_config, pb.ModelConfigRequest, pb.ModelConfigResponse),
+            (
+                "ModelStatistics",
+                self._model_statistics,
+                pb.ModelStatisticsRequest,
+                pb.ModelStatisticsResponse,
+            ),
+            (
+                "RepositoryIndex",
+                self._repository_index,
+                pb.RepositoryIndexRequest,
+                pb.RepositoryIndexResponse,
+            ),
+            (
+                "RepositoryModelLoad",
+                self._repository_model_load,
+                pb.RepositoryModelLoadRequest,
+                pb.RepositoryModelLoadResponse,
+            ),
+            (
+                "RepositoryModelUnload",
+                self._repository_model_load,
+                pb.RepositoryModelUnloadRequest,
+                pb.RepositoryModelUnloadResponse,
+            ),
+        ]
+
+    # Inference.
+
+    async def _model_infer(self, stream: GrpcStream) -> None:
+        data = await stream.recv_bytes()
+        if data is None:
+            raise RequestError(ErrorCode.INTERNAL, "expected one request message, got none")
+        request = decode_model_infer(data)
+        version = self._router.table.find(request.model_name, request.model_version)
+        refuse_decoupled(version, "ModelInfer")
+        response = await infer_once(version, request, stream.arrived_s)
+        await stream.send_buffers(encode_model_infer_response(response))
+
+    async def _model_stream_infer(self, stream: GrpcStream) -> None:
+        await _InferStream(stream, self._router).serve()
+
+    # Health, metadata and the rest.
+
+    async def _server_live(self, _: pb.ServerLiveRequest) -> pb.ServerLiveResponse:
+        return pb.ServerLiveResponse(live=self._router.live())
+
+    async def _server_ready(self, _: pb.ServerReadyRequest) -> pb.ServerReadyResponse:
+        return pb.ServerReadyResponse(ready=self._router.ready())
+
+    async def _model_ready(self, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
+        self._router.table.find(request.name, request.version)
+        return pb.ModelReadyResponse(ready=True)
+
+    async def _server_metadata(self, _: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
+        info = self._info
+        return pb.ServerMetadataResponse(
+            name=info.name, version=info.version, extensions=list(info.extensions)
+        )
+
+    async def _model_metadata(self, request: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
+        table = self._router.table
+        version = table.find(request.name, request.version)
+        versions = [request.version] if request.version else table.versions_ready(request.name)
+        return grpc_codec.model_metadata_message(version.spec, versions)
+
+    async def _model_config(self, request: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
+        version = self._router.table.find(request.name, request.version)
+        return pb.ModelConfigResponse(config=version.config)
+
+    async def _model_statistics(
+        self, request: pb.ModelStatisticsRequest
+    ) -> pb.ModelStatisticsResponse:
+        entries = self._router.table.statistics_of(request.name, request.version)
+        return grpc_codec.statistics_message(entries)
+
+    async def _repository_index(
+        self, request: pb.RepositoryIndexRequest
+    ) -> pb.RepositoryIndexResponse:
+        if request.repository_name:
+            raise RequestError(
+                ErrorCode.UNSUPPORTED,
+                "choosing a repository by name is not supported; leave repository_name empty",
+            )
+        return grpc_codec.repository_index_message(
+            self._router.table.index(ready_only=request.ready)
+        )
+
+    async def _repository_model_load(self, _: object) -> Any:
+        raise self._router.refuse_model_control()
+
+
+def _unary(method: _Method) -> Callable[[GrpcStream], Awaitable[None]]:
+    async def handle(stream: GrpcStream) -> None:
+        message = await stream.recv_message()
+        if message is None:
+            raise RequestError(ErrorCode.INTERNAL, "expected one request message, got none")
+        await stream.send_message(await method(message))
+
+    return handle
+
+
+class _InFlight:
+    """One request of a stream between intake and its last response."""
+
+    __slots__ = ("error", "reply", "request", "size_bytes")
+
+    def __init__(
+        self,
+        request: InferRequest,
+        size_bytes: int,
+        reply: Reply | None,
+        error: RequestError | None = None,
+    ) -> None:
+        self.request = request
+        self.size_bytes = size_bytes
+        self.reply = reply
+        self.error = error
+
+
+@final
+class _InferStream:
+    """One ModelStreamInfer call: takes requests at once, answers each kind in its order.
+
+    Responses of ordinary models are written in request order, those of decoupled models as they
+    come. Errors are messages of the stream and do not end it.
+    """
+
+    def __init__(self, stream: GrpcStream, router: Router) -> None:
+        self._stream = stream
+        self._router = router
+        self._ordered: deque[_InFlight] = deque()
+        self._ordered_arrived = trio.Event()
+        self._free = trio.CapacityLimiter(STREAM_REQUESTS_MAX)
+        self._done = False
+
+    async def serve(self) -> None:
+        """Serve until the client has half-closed and every request is answered."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._answer_ordered)
+                await self._take(nursery)
+                self._done = True
+                self._ordered_arrived.set()
+        finally:
+            for entry in self._ordered:
+                if entry.reply is not None:
+                    entry.reply.close()
+
+    async def _take(self, nursery: trio.Nursery) -> None:
+        while True:
+            data = await self._stream.recv_bytes()
+            if data is None:
+                return
+            arrived_s = trio.current_time()
+            request = decode_model_infer(data)
+            entry = _InFlight(request, len(data), None)
+            await self._free.acquire_on_behalf_of(entry)
+            version: ModelVersion | None = None
+            try:
+                version = self._router.table.find(request.model_name, request.model_version)
+                entry.reply = submit(version, request, arrived_s)
+            except RequestError as error:
+                entry.error = error
+            if version is not None and version.spec.decoupled and entry.reply is not None:
+                nursery.start_soon(self._answer, entry)
+            else:
+                self._ordered.append(entry)
+                self._ordered_arrived.set()
+
+    async def _answer_ordered(self) -> None:
+        while True:
+            while self._ordered:
+                await self._answer(self._ordered[0])
+                self._ordered.popleft()
+            if self._done:
+                return
+            self._ordered_arrived = trio.Event()
+            await self._ordered_arrived.wait()
+
+    async def _answer(self, entry: _InFlight) -> None:
+        """Write every response of one request."""
+        request, reply, stream = entry.request, entry.reply, self._stream
+        try:
+            if reply is None:
+                assert entry.error is not None
+                refused = InferResponse("", "", request.id, error=entry.error)
+                await stream.send_buffers(encode_stream_response(refused, enqueued=False))
+                return
+            while True:
+                response = await reply.receive()
+                if not response.empty or request.empty_final_response:
+                    await stream.send_buffers(encode_stream_response(response))
+                if response.final:
+                    return
+        finally:
+            if reply is not None:
+                reply.close()
+            stream.release(entry.size_bytes)
+            self._free.release_on_behalf_of(entry)

@@ -1,0 +1,229 @@
+"""One gRPC call as its handler sees it: grpclib's `Stream`, living on trio.
+
+grpclib's own server is asyncio only, so a handler gets this object instead. It offers what
+handlers use: `metadata`, `deadline`, `recv_message`, `send_message`, `send_trailing_metadata` and
+iteration over the requests.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, final
+
+import trio
+from grpclib.const import Handler, Status
+from grpclib.exceptions import GRPCError
+
+from ..protocol.errors import RequestError
+from ..protocol.grpc_session import CallStarted, GrpcSession
+from ..protocol.tensors import Buffer
+
+if TYPE_CHECKING:
+    from grpclib.metadata import _MetadataLike
+
+UNSENT_BYTES_MAX = 1024 * 1024
+"""Answer bytes of one call that flow control may hold back before its handler waits: enough to
+keep a fast client busy, little enough that a thousand stalled calls stay under a gigabyte."""
+
+
+@final
+class Ledger:
+    """How many request bytes the calls of one connection hold on to."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+@final
+class GrpcStream:
+    """The server side of one call.
+
+    Owned by the connection, which feeds it; used by one handler task. Closing, resetting and
+    deadlines reach the handler as trio cancellation of `scope`.
+
+    Attributes:
+      path: "/package.Service/Method".
+      deadline_s: When the client gives up, in clock seconds; inf if it never does.
+      scope: The handler's cancel scope.
+      arrived_s: When the call began, in clock seconds.
+      held_bytes: Request bytes of this call that were taken and are still referenced.
+    """
+
+    __slots__ = (
+        "_call",
+        "_ended",
+        "_flush",
+        "_half_closed",
+        "_handler",
+        "_ledger",
+        "_messages",
+        "_session",
+        "_waiter",
+        "_writable",
+        "arrived_s",
+        "deadline_s",
+        "held_bytes",
+        "path",
+        "scope",
+        "stream_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        call: CallStarted,
+        handler: Handler,
+        session: GrpcSession,
+        ledger: Ledger,
+        flush: Callable[[], None],
+        now_s: float,
+    ) -> None:
+        self._call = call
+        self._handler = handler
+        self._session = session
+        self._flush = flush
+        self._messages: deque[Buffer] = deque()
+        self._half_closed = False
+        self._ended = False
+        self._ledger = ledger
+        self.held_bytes = 0
+        self._waiter: trio.Event | None = None
+        self._writable: trio.Event | None = None
+        self.stream_id = call.stream_id
+        self.path = call.path
+        self.arrived_s = now_s
+        self.deadline_s = float("inf") if call.timeout_s is None else now_s + call.timeout_s
+        self.scope = trio.CancelScope(deadline=self.deadline_s)
+
+    @property
+    def metadata(self) -> Any:
+        """The request's metadata: lower-case key -> values, reserved keys left out."""
+        return self._call.metadata
+
+    # What the connection feeds.
+
+    def feed_message(self, data: Buffer) -> None:
+        """Queue one received message."""
+        self._messages.append(data)
+        self._wake()
+
+    def feed_half_close(self) -> None:
+        """Note that the client sends no more messages."""
+        self._half_closed = True
+        self._wake()
+
+    def feed_writable(self) -> None:
+        """Note that flow control let everything out."""
+        if self._writable is not None:
+            self._writable.set()
+
+    def _wake(self) -> None:
+        if self._waiter is not None:
+            self._waiter.set()
+
+    def release(self, size_bytes: int) -> None:
+        """Note that a received message is not referenced any more."""
+        self.held_bytes -= size_bytes
+        self._ledger.bytes -= size_bytes
+
+    # What the handler uses.
+
+    async def recv_message(self) -> Any:
+        """Wait for the next request message; None once the client has half-closed.
+
+        Raises:
+          RequestError: the message is not of the request type.
+        """
+        data = await self.recv_bytes()
+        if data is None:
+            return None
+        return self._handler.request_type.parse(data)
+
+    async def recv_bytes(self) -> Buffer | None:
+        """Wait for the next request message and return it undecoded; None at the end.
+
+        It counts as held until `release`, or until the call ends: tensors are views on it.
+        """
+        while not self._messages:
+            if self._half_closed:
+                return None
+            self._waiter = trio.Event()
+            await self._waiter.wait()
+            self._waiter = None
+        data = self._messages.popleft()
+        self._session.consumed(self.stream_id, len(data))
+        self.held_bytes += len(data)
+        self._ledger.bytes += len(data)
+        if self._session.has_output:
+            self._flush()
+        return data
+
+    def __aiter__(self) -> GrpcStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        message = await self.recv_message()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def send_message(self, message: Any) -> None:
+        """Send one response message, waiting while too much is held back by flow control."""
+        await self.send_buffers([bytes(message)])
+
+    async def send_buffers(self, buffers: list[Buffer], *, compress: bool = False) -> None:
+        """Send one encoded response message."""
+        self._session.send_message(self.stream_id, buffers, compress=compress)
+        if not self._handler.cardinality.server_streaming:
+            return  # the trailers follow at once, and one write takes both
+        self._flush()
+        while self._session.unsent_bytes(self.stream_id) > UNSENT_BYTES_MAX:
+            self._writable = trio.Event()
+            await self._writable.wait()
+
+    async def send_trailing_metadata(
+        self,
+        *,
+        status: Status = Status.OK,
+        status_message: str | None = None,
+        metadata: _MetadataLike | None = None,
+    ) -> None:
+        """End the call before the handler returns."""
+        self.end(status, status_message or "", metadata)
+
+    def end(
+        self,
+        status: Status,
+        message: str = "",
+        metadata: _MetadataLike | Collection[tuple[str, str]] | None = None,
+    ) -> None:
+        """End the call; ignored if it has ended."""
+        if self._ended:
+            return
+        self._ended = True
+        self._session.end_call(self.stream_id, status, message, tuple(metadata or ()))
+        self._flush()
+
+    async def serve(self) -> None:
+        """Run the handler to its end and send the status it comes to.
+
+        Raises:
+          Exception: a fault of the server; the caller ends the call.
+        """
+        try:
+            with self.scope:
+                await self._handler.func(self)
+        except RequestError as error:
+            self.end(error.code.grpc_status, error.message)
+        except GRPCError as error:
+            self.end(error.status, error.message or "")
+        else:
+            if not self.scope.cancelled_caught:
+                self.end(Status.OK)
+            elif trio.current_time() >= self.deadline_s:
+                self.end(Status.DEADLINE_EXCEEDED, "the call's deadline has passed")
+            else:
+                self.end(Status.CANCELLED, "the call was cancelled")

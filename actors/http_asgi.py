@@ -1,0 +1,148 @@
+"""The REST handler as an ASGI application, for hypercorn or to be mounted elsewhere.
+
+Around every request runs a pump that always drains what the server delivers: hypercorn queues a
+bounded number of events a request and blocks its whole connection on them, and tells of a client
+that left only to those who listen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, final
+
+import trio
+
+from ..memory.budget import ByteBudget
+from ..protocol.http_request import BODY_BYTES_MAX, HTTP_1_0, HTTP_1_1, HttpRequest
+from ..protocol.http_response import HttpResponse, error_response
+from .http_api import HttpApi
+
+Scope: TypeAlias = dict[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
+Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
+
+WRITE_TIMEOUT_S = 60.0
+"""How long a client may refuse to take an answer; the same patience our own server has."""
+
+
+@final
+class HttpApplication:
+    """An ASGI 3 application for `http` scopes."""
+
+    def __init__(self, *, api: HttpApi, budget: ByteBudget) -> None:
+        self._api = api
+        self._budget = budget
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; cancels it when the client is gone."""
+        if scope["type"] != "http":
+            return
+        request = _request(scope)
+        body = _Body(self._budget)
+        try:
+            refusal = self._api.admit(request)
+            if refusal is not None:
+                response = error_response(refusal.status, refusal.message)
+            elif not await body.receive(receive):
+                return
+            elif body.refusal is not None:
+                response = body.refusal
+            else:
+                request.body = body.data
+                answered = await self._answer(request, receive)
+                if answered is None:
+                    return
+                response = answered
+            with trio.move_on_after(WRITE_TIMEOUT_S):
+                await _send(response, send, head_only=request.method == b"HEAD")
+        finally:
+            body.release()
+
+    async def _answer(self, request: HttpRequest, receive: Receive) -> HttpResponse | None:
+        """Run the handler while listening for the client's departure; None if it left."""
+        response: HttpResponse | None = None
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(watch)
+            response = await self._api.handle(request)
+            nursery.cancel_scope.cancel()
+        return response
+
+
+@final
+class _Body:
+    """A request body on its way in, accounted for in the byte budget."""
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget = budget
+        self._held_bytes = 0
+        self.data = bytearray()
+        self.refusal: HttpResponse | None = None
+
+    async def receive(self, receive: Receive) -> bool:
+        """Take the whole body, dropping it once refused; False if the client left."""
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return False
+            piece = message.get("body", b"")
+            if self.refusal is None and not self._take(piece):
+                self.release()
+            if not message.get("more_body", False):
+                return True
+
+    def _take(self, piece: bytes) -> bool:
+        if len(self.data) + len(piece) > BODY_BYTES_MAX:
+            self.refusal = error_response(400, f"a body may have {BODY_BYTES_MAX} bytes, got more")
+            return False
+        if not self._budget.try_take(len(piece)):
+            self.refusal = error_response(503, "the server's byte budget is used up; try again")
+            return False
+        self._held_bytes += len(piece)
+        self.data += piece
+        return True
+
+    def release(self) -> None:
+        """Give everything back; idempotent."""
+        self._budget.give_back(self._held_bytes)
+        self._held_bytes = 0
+        self.data = bytearray()
+
+
+def _request(scope: Scope) -> HttpRequest:
+    raw_headers = [(bytes(name), bytes(value)) for name, value in scope["headers"]]
+    headers: dict[bytes, bytes] = {}
+    for name, value in raw_headers:
+        key = name.lower()
+        headers[key] = headers[key] + b", " + value if key in headers else value
+    path = scope.get("raw_path") or scope["path"].encode()
+    root = scope.get("root_path", "").encode()
+    if root and path.startswith(root):
+        path = path[len(root) :]  # mounted below a prefix
+    query = scope.get("query_string", b"")
+    length = headers.get(b"content-length", b"")
+    return HttpRequest(
+        method=scope["method"].encode(),
+        target=path + b"?" + query if query else path,
+        path=path,
+        version=HTTP_1_0 if scope.get("http_version") == "1.0" else HTTP_1_1,
+        headers=headers,
+        raw_headers=raw_headers,
+        content_length=int(length) if length.isdigit() else None,
+        keep_alive=True,
+        expects_continue=False,
+    )
+
+
+async def _send(response: HttpResponse, send: Send, *, head_only: bool) -> None:
+    parts = [response.body] if isinstance(response.body, (bytes, bytearray)) else response.body
+    length = sum(len(part) for part in parts)
+    headers = [*response.headers, (b"content-length", str(length).encode())]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    body = b"" if head_only else b"".join(parts)
+    await send({"type": "http.response.body", "body": body})

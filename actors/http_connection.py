@@ -1,0 +1,276 @@
+"""The HTTP connection actor: one per connection.
+
+Bytes in, `HttpRequest` to the handler, `HttpResponse` back, bytes out. One task receives for as
+long as the connection lives, so that a client that leaves is noticed while its request waits or
+executes; the other answers, strictly in order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias, final
+
+import trio
+
+from ..memory.budget import ByteBudget
+from ..protocol.http_response import HttpResponse, encode_response, error_response
+from ..protocol.http_request import HTTP_1_0
+from ..protocol.http_session import (
+    CONTINUE,
+    HttpContinue,
+    HttpFailure,
+    HttpLimits,
+    HttpRequest,
+    HttpSession,
+    HttpState,
+)
+from ._connection_watch import ConnectionWatch, Patience, Phase
+from .byte_stream import ByteStream
+
+Handler: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
+"""Answers one request; cancelled when the client is gone."""
+Admission: TypeAlias = Callable[[HttpRequest], HttpFailure | None]
+"""Looks at a complete head before its body is received; may refuse the request."""
+
+PIPELINED_MAX = 16
+"""Most requests of one connection that wait for their turn; then reading pauses, which is TCP's
+own back-pressure. Clients that pipeline at all send a handful."""
+
+LINGER_S = 2.0
+"""How long a refused client may go on sending before the connection is closed. Closing at once
+would reset it, and the reset would overtake the answer that says why."""
+
+_log = logging.getLogger("tritrio.http")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """What every HTTP connection of one frontend has in common.
+
+    Attributes:
+      limits: Bounds of the session.
+      patience: Timeouts.
+      cancel_on_eof: What the end of a client's direction means while it is owed an answer: True
+        takes it for a client that left and cancels its requests; False answers a client that
+        only shut its side down. The two look the same on the wire.
+    """
+
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    patience: Patience = field(default_factory=Patience)
+    cancel_on_eof: bool = True
+
+
+@final
+class HttpConnection:
+    """Serves one connection until it is closed; owns its stream."""
+
+    def __init__(
+        self,
+        *,
+        stream: ByteStream,
+        handler: Handler,
+        admit: Admission,
+        budget: ByteBudget,
+        settings: HttpSettings,
+    ) -> None:
+        self._stream = stream
+        self._handler = handler
+        self._budget = budget
+        self._settings = settings
+        self._session = HttpSession(settings.limits, admit=admit)
+        self._watch = ConnectionWatch()
+        self._scope = trio.CancelScope()
+        self._queue: deque[HttpRequest | HttpContinue | HttpFailure] = deque()
+        self._arrived = trio.Event()  # set when the queue has something for the answering task
+        self._room = trio.Event()  # set when the queue has room for the receiving task
+        self._answering = False
+        self._writing = False
+        self._draining = False
+        self._eof = False
+        self._refused = False  # what still comes is discarded; the refusal is being answered
+        self._lingering = False
+        self._progress = 0
+        self._owed_bytes = 0  # bodies of requests that are not answered yet
+        self._held_bytes = 0  # what this connection has taken from the budget
+
+    async def run(self) -> None:
+        """Serve until either side closes or `abort`."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._answer_all)
+                    await self._receive_all()
+        finally:
+            self._budget.give_back(self._held_bytes)
+            self._held_bytes = 0
+            with trio.CancelScope() as scope:
+                scope.cancel()  # closing has to happen, but may not wait
+                await self._stream.aclose()
+
+    def begin_shutdown(self) -> None:
+        """Answer what is owed, then close; an idle connection closes at once."""
+        self._draining = True
+        if self._phase() is Phase.IDLE:
+            self._scope.cancel()
+
+    def tick(self) -> None:
+        """Apply the timeouts; called every `TICK_S`."""
+        phase = self._phase()
+        if not self._watch.tick(phase, self._progress, self._settings.patience):
+            return
+        if phase in (Phase.HEAD, Phase.BODY):
+            what = "head" if phase is Phase.HEAD else "body"
+            self._fail(HttpFailure(408, f"the rest of the request {what} did not arrive in time"))
+        else:
+            self._scope.cancel()
+
+    def _phase(self) -> Phase:
+        if self._writing:
+            return Phase.WRITING
+        if self._queue or self._answering or self._refused:
+            return Phase.SERVING
+        match self._session.state:
+            case HttpState.HEAD:
+                return Phase.HEAD
+            case HttpState.BODY:
+                return Phase.BODY
+            case _:
+                return Phase.IDLE
+
+    # Receiving.
+
+    async def _receive_all(self) -> None:
+        stream, session = self._stream, self._session
+        while True:
+            try:
+                data = await stream.receive_some()
+            except trio.BrokenResourceError:
+                self._scope.cancel()
+                return
+            self._progress += 1
+            if not data:
+                self._receive_eof()
+                return
+            if self._refused:
+                continue
+            for event in session.receive_data(data):
+                if type(event) is HttpRequest:
+                    self._owed_bytes += len(event.body)
+                self._queue.append(event)
+            if not self._settle_budget():
+                self._fail(HttpFailure(503, "the server's byte budget is used up; try again"))
+            if self._queue:
+                self._arrived.set()
+                while len(self._queue) > PIPELINED_MAX:
+                    self._room = trio.Event()
+                    await self._room.wait()
+
+    def _receive_eof(self) -> None:
+        self._eof = True
+        if self._refused:
+            if self._lingering:
+                self._scope.cancel()
+            return
+        owed = bool(self._queue) or self._answering
+        self._queue.extend(self._session.receive_eof())
+        if (owed and self._settings.cancel_on_eof) or not (owed or self._queue):
+            self._scope.cancel()
+        self._arrived.set()
+
+    def _fail(self, failure: HttpFailure) -> None:
+        """Refuse the connection: drop what is not being answered yet and say why."""
+        self._refused = True
+        self._queue.clear()
+        self._queue.append(failure)
+        self._arrived.set()
+
+    def _settle_budget(self) -> bool:
+        """Bring what is taken from the budget up to date; False if there is not enough."""
+        needed = self._owed_bytes + self._session.buffered_bytes
+        more = needed - self._held_bytes
+        if more > 0 and not self._budget.try_take(more):
+            return False
+        if more < 0:
+            self._budget.give_back(-more)
+        self._held_bytes = needed
+        return True
+
+    # Answering.
+
+    async def _answer_all(self) -> None:
+        queue = self._queue
+        while True:
+            while not queue:
+                if self._eof:
+                    self._scope.cancel()
+                    return
+                self._arrived = trio.Event()
+                await self._arrived.wait()
+            event = queue.popleft()
+            self._room.set()
+            self._answering = True
+            if type(event) is HttpRequest:
+                keep_alive = await self._answer(event)
+                self._owed_bytes -= len(event.body)
+                self._settle_budget()
+            elif type(event) is HttpFailure:
+                self._refused = True
+                await self._send(encode_response(_refusal(event), keep_alive=False))
+                await self._linger()
+                return
+            else:
+                await self._send([CONTINUE])
+                keep_alive = True
+            self._answering = False
+            if not keep_alive or (
+                self._draining and not queue and self._session.state is HttpState.IDLE
+            ):
+                self._scope.cancel()
+                return
+
+    async def _answer(self, request: HttpRequest) -> bool:
+        """Answer one request; returns whether the connection stays open."""
+        try:
+            response = await self._handler(request)
+        except Exception:  # the last line: one request fails, the server goes on  # noqa: BLE001
+            _log.exception("a fault of the server while answering an HTTP request")
+            response = error_response(500, "the server failed to answer this request")
+        keep_alive = request.keep_alive and not self._draining
+        await self._send(
+            encode_response(
+                response,
+                keep_alive=keep_alive,
+                head_only=request.method == b"HEAD",
+                http_10=request.version == HTTP_1_0,
+            )
+        )
+        return keep_alive
+
+    async def _send(self, buffers: list[bytes | memoryview]) -> None:
+        self._writing = True
+        try:
+            await self._stream.send_all(buffers)
+        except trio.BrokenResourceError:
+            self._scope.cancel()
+            await trio.lowlevel.checkpoint_if_cancelled()
+        self._writing = False
+        self._progress += 1
+
+    async def _linger(self) -> None:
+        """Let a refused client read the answer before the connection goes."""
+        try:
+            await self._stream.send_eof()
+        except trio.BrokenResourceError:
+            pass
+        else:
+            self._lingering = True
+            if not self._eof:
+                await trio.sleep(LINGER_S)
+        self._scope.cancel()
+
+
+def _refusal(failure: HttpFailure) -> HttpResponse:
+    return error_response(failure.status, failure.message)

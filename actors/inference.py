@@ -1,0 +1,70 @@
+"""What every frontend does with a decoded inference request: check it, queue it, wait, clean up."""
+
+from __future__ import annotations
+
+import trio
+
+from ..protocol import request_rules
+from ..protocol.errors import ErrorCode, RequestError
+from ..protocol.requests import InferRequest, InferResponse
+from .messages import Infer
+from .reply import Reply
+from .routing_table import ModelVersion
+
+
+def submit(version: ModelVersion, request: InferRequest, arrived_s: float) -> Reply:
+    """Hand a request to its model's scheduler.
+
+    The caller waits on the reply and closes it, whatever happens.
+
+    Raises:
+      RequestError: the request does not fit the model, or its queue takes no more; counted.
+    """
+    try:
+        request_rules.validate(request, version.spec)
+    except RequestError as error:
+        count_refusal(version, error, arrived_s)
+        raise
+    reply = Reply(request)
+    version.submit(Infer(request, reply, arrived_s))
+    return reply
+
+
+def count_refusal(version: ModelVersion, error: RequestError, arrived_s: float) -> None:
+    """Count a request that was refused before it reached its scheduler."""
+    waited_s = trio.current_time() - arrived_s
+    version.statistics.record_failure(error.reason, round(waited_s * 1e9))
+
+
+async def infer_once(
+    version: ModelVersion, request: InferRequest, arrived_s: float
+) -> InferResponse:
+    """Run one request of a model that answers each exactly once.
+
+    Cancelling this call cancels the request.
+
+    Raises:
+      RequestError: the request failed, wherever it did.
+    """
+    reply = submit(version, request, arrived_s)
+    try:
+        response = await reply.receive()
+    finally:
+        reply.close()
+    if response.error is not None:
+        raise response.error
+    return response
+
+
+def refuse_decoupled(version: ModelVersion, interface: str) -> None:
+    """Refuse an interface that has room for exactly one response.
+
+    Raises:
+      RequestError: the model is decoupled.
+    """
+    if version.spec.decoupled:
+        raise RequestError(
+            ErrorCode.UNSUPPORTED,
+            f"{interface} gives one response a request, but model '{version.spec.name}' is "
+            "decoupled; use the streaming interface",
+        )

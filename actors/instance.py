@@ -1,0 +1,209 @@
+"""The instance actor: one per loaded copy of a model. Inbox `Execute`, outbox `InstanceIdle`.
+
+It lives on one device, takes one batch at a time, and answers every request of it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TypeAlias, final
+
+import trio
+
+from ..backends.base import Batch, ModelInstance
+from ..protocol.errors import ErrorCode, FailureReason, RequestError
+from ..protocol.requests import InferResponse
+from ._completion import Completion, nanoseconds
+from ._device_link import Device
+from .messages import Execute, Infer, InstanceIdle, SchedulerMessage
+
+Inbox: TypeAlias = trio.MemoryReceiveChannel[Execute]
+Outbox: TypeAlias = trio.MemorySendChannel[SchedulerMessage]
+
+
+@final
+class Instance:
+    """Executes batches on its device until its inbox closes.
+
+    Lifetime: owns neither its channels nor its device, so that it can be restarted on the same
+    channels. A fault of the model fails one batch; a fault of the device ends the actor. However
+    it ends, the requests it holds are answered.
+    """
+
+    def __init__(
+        self,
+        *,
+        index: int,
+        name: str,
+        inbox: Inbox,
+        outbox: Outbox,
+        device: Device,
+        model: ModelInstance,
+        completion: Completion,
+        decoupled: bool = False,
+    ) -> None:
+        self._index = index
+        self._name = name
+        self._inbox = inbox
+        self._outbox = outbox
+        self._device = device
+        self._model = model
+        self._completion = completion
+        self._decoupled = decoupled
+        self._open: dict[Infer, Execute] = {}
+        self._open_ended = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Instance {self._name}: {len(self._open)} open>"
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until the inbox closes and every request has ended."""
+        task_status.started()
+        try:
+            await self._report_idle()
+            async for execute in self._inbox:
+                await self._execute(execute)
+                await self._report_idle()
+            while self._open:  # of a decoupled model, whose responses may come late
+                self._open_ended = trio.Event()
+                await self._open_ended.wait()
+        finally:
+            self._fail_open(self._internal("ended before it answered the request"))
+
+    async def _report_idle(self) -> None:
+        idle = InstanceIdle(self._index)
+        try:
+            try:
+                self._outbox.send_nowait(idle)
+            except trio.WouldBlock:
+                await self._outbox.send(idle)
+        except trio.BrokenResourceError:
+            pass  # the batcher has ended; so will the inbox
+
+    async def _execute(self, execute: Execute) -> None:
+        infers = execute.infers
+        for infer in infers:
+            if infer.request.cancelled:
+                infers = self._without_cancelled(infers)
+                break
+        if not infers:
+            return
+        for infer in infers:
+            self._open[infer] = execute
+        batch = Batch([infer.request for infer in infers])
+        if self._decoupled:
+            batch.post = partial(self._post, trio.lowlevel.current_trio_token(), infers)
+        error = await self._device.run(self._run_model, batch)
+        self._count_execution(batch)
+        if error is not None:
+            self._fail_open(error)
+        elif not self._decoupled:
+            self._answer(execute, infers, batch)
+
+    def _without_cancelled(self, infers: list[Infer]) -> list[Infer]:
+        now_s = trio.current_time()
+        live: list[Infer] = []
+        for infer in infers:
+            if infer.request.cancelled:
+                self._completion.drop(infer, now_s)
+            else:
+                live.append(infer)
+        return live
+
+    def _run_model(self, batch: Batch) -> RequestError | None:
+        """Execute on the device's thread; the traceback, which holds the batch, stays there."""
+        try:
+            self._model.execute(batch)
+        except RequestError as error:
+            return RequestError(error.code, error.message, reason=FailureReason.BACKEND)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model may raise
+            return self._internal(f"failed with {type(error).__name__}: {error}")
+        return None
+
+    def _internal(self, what: str) -> RequestError:
+        return RequestError(
+            ErrorCode.INTERNAL,
+            f"model instance '{self._name}' {what}",
+            reason=FailureReason.BACKEND,
+        )
+
+    def _count_execution(self, batch: Batch) -> None:
+        input_ns, infer_ns, output_ns = _compute_ns(batch)
+        self._completion.statistics.record_execution(
+            batch_size=sum([request.batch_size or 1 for request in batch.requests]),
+            compute_input_ns=input_ns,
+            compute_infer_ns=infer_ns,
+            compute_output_ns=output_ns,
+        )
+
+    def _fail_open(self, error: RequestError) -> None:
+        """End everything in execution with an error."""
+        now_s = trio.current_time()
+        infers, self._open = list(self._open), {}
+        for infer in infers:
+            self._completion.fail(infer, error, now_s)
+
+    def _answer(self, execute: Execute, infers: list[Infer], batch: Batch) -> None:
+        """End the requests of an executed batch, in order."""
+        compute_ns = _compute_ns(batch)
+        now_s = trio.current_time()
+        for infer, response in zip(infers, batch.responses, strict=True):
+            if response is None:
+                del self._open[infer]
+                self._completion.fail(infer, self._internal("gave no response"), now_s)
+            else:
+                response.final = True
+                self._end(infer, response, execute, compute_ns, now_s)
+
+    def _end(
+        self,
+        infer: Infer,
+        response: InferResponse,
+        execute: Execute,
+        compute_ns: tuple[int, int, int],
+        now_s: float,
+    ) -> None:
+        """End one request with its final response."""
+        del self._open[infer]
+        completion = self._completion
+        if response.error is not None:
+            response.error.reason = FailureReason.BACKEND
+            completion.fail(infer, response.error, now_s)
+        elif infer.request.cancelled:
+            completion.drop(infer, now_s)
+        else:
+            completion.succeed(infer, response, execute.dispatched_s, compute_ns, now_s)
+
+    def _post(
+        self,
+        token: trio.lowlevel.TrioToken,
+        infers: list[Infer],
+        index: int,
+        response: InferResponse,
+    ) -> None:
+        """Take one response of a decoupled model, on any thread."""
+        token.run_sync_soon(self._posted, infers[index], response)
+
+    def _posted(self, infer: Infer, response: InferResponse) -> None:
+        execute = self._open.get(infer)
+        if execute is None:
+            return  # it has ended with an error
+        if not response.final:
+            self._completion.send(infer, response)
+            return
+        now_s = trio.current_time()
+        executed_ns = nanoseconds(now_s - execute.dispatched_s)
+        self._end(infer, response, execute, (0, executed_ns, 0), now_s)
+        if not self._open:
+            self._open_ended.set()
+
+
+def _compute_ns(batch: Batch) -> tuple[int, int, int]:
+    """How long input, inference and output took; zeros for a batch that was not stamped."""
+    if not (batch.compute_start_ns and batch.infer_start_ns and batch.infer_end_ns):
+        return 0, 0, 0
+    return (
+        batch.infer_start_ns - batch.compute_start_ns,
+        batch.infer_end_ns - batch.infer_start_ns,
+        max(0, batch.compute_end_ns - batch.infer_end_ns),
+    )

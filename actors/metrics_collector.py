@@ -1,0 +1,158 @@
+"""The counters of every model as Prometheus families, read at scrape time.
+
+Source: Triton's `nv_inference_*` families, their labels and units.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, final
+
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+
+from ..protocol.errors import FailureReason
+from ..protocol.statistics import ModelStatistics
+
+CONTENT_TYPE = "text/plain; charset=utf-8"
+
+_COUNTER_SUFFIX = re.compile(rb"^(# (?:HELP|TYPE) nv_\w+?)_total ", re.MULTILINE)
+
+
+class MeasuredModel(Protocol):
+    """What the collector wants to know of a model version."""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+
+    @property
+    def version(self) -> str:
+        """Its version, as decimal text."""
+
+    @property
+    def statistics(self) -> ModelStatistics:
+        """Its counters."""
+
+    @property
+    def metric_tags(self) -> dict[str, str]:
+        """The `metric_tags` of its configuration."""
+
+    @property
+    def load_duration_s(self) -> float:
+        """How long its load took."""
+
+
+_COUNTERS: tuple[tuple[str, str, Callable[[ModelStatistics], int]], ...] = (
+    (
+        "nv_inference_request_success",
+        "Requests answered with success",
+        lambda statistics: statistics.success.count,
+    ),
+    (
+        "nv_inference_count",
+        "Inferences done: the sum of the batch sizes of successful requests",
+        lambda statistics: statistics.inference_count,
+    ),
+    (
+        "nv_inference_exec_count",
+        "Batches executed",
+        lambda statistics: statistics.execution_count,
+    ),
+    (
+        "nv_inference_request_duration_us",
+        "Microseconds from arrival to response of successful requests",
+        lambda statistics: statistics.success.ns // 1000,
+    ),
+    (
+        "nv_inference_queue_duration_us",
+        "Microseconds successful requests waited in a scheduler's queue",
+        lambda statistics: statistics.queue.ns // 1000,
+    ),
+    (
+        "nv_inference_compute_input_duration_us",
+        "Microseconds spent on the inputs of successful requests",
+        lambda statistics: statistics.compute_input.ns // 1000,
+    ),
+    (
+        "nv_inference_compute_infer_duration_us",
+        "Microseconds models executed for successful requests",
+        lambda statistics: statistics.compute_infer.ns // 1000,
+    ),
+    (
+        "nv_inference_compute_output_duration_us",
+        "Microseconds spent on the outputs of successful requests",
+        lambda statistics: statistics.compute_output.ns // 1000,
+    ),
+)
+
+
+@final
+class ModelCollector:
+    """A prometheus-client collector over the models' own counters.
+
+    Args:
+      models: Returns the model versions to report, each time it is scraped.
+    """
+
+    def __init__(self, models: Callable[[], Iterable[MeasuredModel]]) -> None:
+        self._models = models
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family with one sample a model version."""
+        models = [(_labels(model), model) for model in self._models()]
+        for name, documentation, read in _COUNTERS:
+            yield _family(
+                name,
+                documentation,
+                "counter",
+                ((labels, read(model.statistics)) for labels, model in models),
+            )
+        yield _family(
+            "nv_inference_request_failure",
+            "Requests that failed, by reason",
+            "counter",
+            (
+                ({**labels, "reason": reason.value}, model.statistics.failures[reason])
+                for labels, model in models
+                for reason in FailureReason
+            ),
+        )
+        yield _family(
+            "nv_inference_pending_request_count",
+            "Requests accepted and not yet executing",
+            "gauge",
+            ((labels, model.statistics.pending_count) for labels, model in models),
+        )
+        yield _family(
+            "nv_model_load_duration_secs",
+            "Seconds the model's load took",
+            "gauge",
+            ((labels, model.load_duration_s) for labels, model in models),
+        )
+
+
+def _labels(model: MeasuredModel) -> dict[str, str]:
+    tags = {f"_{tag}": value for tag, value in model.metric_tags.items()}
+    return {"model": model.name, "version": model.version, **tags}
+
+
+def _family(
+    name: str,
+    documentation: str,
+    kind: str,
+    samples: Iterable[tuple[dict[str, str], float]],
+) -> Metric:
+    metric = Metric(name, documentation, kind)
+    for labels, value in samples:
+        metric.add_sample(name, labels, value)
+    return metric
+
+
+def render(registry: CollectorRegistry) -> bytes:
+    """Return the Prometheus text of a registry.
+
+    The library names counters after OpenMetrics, ending in `_total`; Triton's dashboards ask for
+    them as they are, so the header lines are brought in line with the samples.
+    """
+    return _COUNTER_SUFFIX.sub(rb"\1 ", generate_latest(registry))

@@ -1,0 +1,293 @@
+"""Where a request goes: the model versions there are, as an immutable snapshot.
+
+A frontend looks a version up with one or two dictionary reads. Whatever changes makes a new table
+(see `router`), so a look-up never sees half a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import final
+
+import trio
+
+from ..protocol.errors import ErrorCode, FailureReason, RequestError, invalid_argument
+from ..protocol.model_spec import ModelSpec
+from ..protocol.pb.inference import ModelConfig
+from ..protocol.statistics import ModelStatistics
+from ..protocol.version_policy import VERSION_MAX
+from ..protocol.wording import quoted
+from ._completion import nanoseconds
+from .messages import Cancel, Infer, SchedulerMessage
+
+
+class ModelState(Enum):
+    """The life cycle of a model version, in the terms of the repository index."""
+
+    UNKNOWN = "UNKNOWN"
+    LOADING = "LOADING"
+    READY = "READY"
+    UNLOADING = "UNLOADING"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+_SERVING = frozenset({ModelState.READY, ModelState.UNLOADING})
+
+UNLOADED = "unloaded"
+"""The reason of a version that was unloaded on request; it does not count for readiness."""
+
+
+@final
+class ModelVersion:
+    """One version of a model, as the frontends see it.
+
+    Attributes:
+      spec: What its requests are checked against.
+      config: Its final configuration.
+      statistics: Its counters.
+      state: Its life cycle; changed by its model subtree only.
+      reason: Why it is UNAVAILABLE; else empty.
+      load_duration_s: How long its load took, in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        spec: ModelSpec,
+        config: ModelConfig,
+        statistics: ModelStatistics,
+        inbox: trio.MemorySendChannel[SchedulerMessage],
+    ) -> None:
+        self.spec = spec
+        self.config = config
+        self.statistics = statistics
+        self.state = ModelState.LOADING
+        self.reason = ""
+        self.load_duration_s = 0.0
+        self._inbox = inbox
+
+    def __repr__(self) -> str:
+        return f"<ModelVersion {self.name} version {self.version} {self.state.value}>"
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.spec.name
+
+    @property
+    def version(self) -> str:
+        """The version as decimal text."""
+        return self.spec.version
+
+    @property
+    def metric_tags(self) -> dict[str, str]:
+        """The `metric_tags` of the configuration."""
+        return self.config.metric_tags
+
+    def submit(self, infer: Infer) -> None:
+        """Hand a validated request to the scheduler; its reply gets exactly one final response.
+
+        Closing the reply before that cancels the request.
+
+        Raises:
+          RequestError: the scheduler cannot take it; counted, and nothing is sent on the reply.
+        """
+        try:
+            self._inbox.send_nowait(infer)
+        except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError) as fault:
+            waited_s = trio.current_time() - infer.arrived_s
+            self.statistics.record_failure(FailureReason.REJECTED, nanoseconds(waited_s))
+            full = isinstance(fault, trio.WouldBlock)
+            raise RequestError(
+                ErrorCode.UNAVAILABLE,
+                f"model '{self.name}' version {self.version} takes no more requests: "
+                + ("too many arrive at once" if full else "it has stopped"),
+                reason=FailureReason.REJECTED,
+            ) from None
+        self.statistics.pending_count += 1
+        infer.reply.on_close = partial(self._cancel, infer)
+
+    def _cancel(self, infer: Infer) -> None:
+        # A batcher whose inbox was full looks at the `cancelled` flags by itself.
+        with suppress(trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
+            self._inbox.send_nowait(Cancel(infer))
+
+
+@dataclass(frozen=True, slots=True)
+class FailedVersion:
+    """A version whose configuration cannot be served; attributes as of `ModelVersion`."""
+
+    version: str
+    reason: str
+    state: ModelState = ModelState.UNAVAILABLE
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """What is known of one model name.
+
+    Attributes:
+      name: The model's name.
+      versions: Its selected versions, ascending.
+      reason: Why there are none; "" for a model that has versions or was never loaded.
+    """
+
+    name: str
+    versions: tuple[ModelVersion | FailedVersion, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One line of the repository index.
+
+    Attributes:
+      name: The model's name.
+      version: Decimal text, or None where no version is known.
+      state: Its state; UNKNOWN for a model that was never loaded.
+      reason: Why it is UNAVAILABLE, as "<display name of the code>: <message>".
+    """
+
+    name: str
+    version: str | None
+    state: ModelState
+    reason: str = field(default="")
+
+
+@final
+class RoutingTable:
+    """An immutable snapshot of all models.
+
+    Args:
+      models: Model name -> entry.
+      exiting: Whether the server shuts down, so that every look-up fails.
+    """
+
+    def __init__(self, models: Mapping[str, ModelEntry], *, exiting: bool = False) -> None:
+        self._models = models
+        self._exiting = exiting
+        self._ready: dict[str, dict[str, ModelVersion]] = {}
+        self._latest: dict[str, ModelVersion] = {}
+        if exiting:
+            return
+        for name, entry in models.items():
+            for version in entry.versions:
+                if isinstance(version, ModelVersion) and version.state is ModelState.READY:
+                    self._ready.setdefault(name, {})[version.version] = version
+                    self._latest[name] = version
+
+    def find(self, name: str, version: str = "") -> ModelVersion:
+        """Return a READY version of a model.
+
+        Args:
+          name: The model's name.
+          version: Decimal text; empty for the highest READY version.
+
+        Raises:
+          RequestError: there is none (see "Model lookup" in the KServe v2 HTTP interface).
+        """
+        found = self._ready.get(name, {}).get(version) if version else self._latest.get(name)
+        if found is None:
+            found = self._find_unusual(name, version)
+        return found
+
+    def _find_unusual(self, name: str, version: str) -> ModelVersion:
+        """Find a version that is spelled oddly, or raise why there is none."""
+        if self._exiting:
+            raise RequestError(ErrorCode.UNAVAILABLE, "the server is exiting")
+        number = _version_number(version) if version else None
+        entry = self._models.get(name)
+        if entry is None:
+            raise invalid_argument(f"expected the name of a known model, got {quoted(name)}")
+        if number is None:
+            raise RequestError(
+                ErrorCode.NOT_FOUND, f"no version of model {quoted(name)} is available"
+            )
+        found = self._ready.get(name, {}).get(str(number))
+        if found is not None:
+            return found
+        if any(known.version == str(number) for known in entry.versions):
+            raise RequestError(
+                ErrorCode.UNAVAILABLE, f"model {quoted(name)} version {number} is not ready"
+            )
+        raise RequestError(ErrorCode.NOT_FOUND, f"model {quoted(name)} has no version {number}")
+
+    def versions_ready(self, name: str) -> list[str]:
+        """Return the READY versions of a model, ascending, as decimal text."""
+        return list(self._ready.get(name, {}))
+
+    def ready_versions(self) -> list[ModelVersion]:
+        """Return every READY version of every model, by name and version."""
+        return [version for name in sorted(self._ready) for version in self._ready[name].values()]
+
+    def serving_versions(self) -> list[ModelVersion]:
+        """Return every version that has requests or may get some, also while the server exits."""
+        return [
+            version
+            for _, entry in self._sorted()
+            for version in entry.versions
+            if isinstance(version, ModelVersion) and version.state in _SERVING
+        ]
+
+    def statistics_of(self, name: str = "", version: str = "") -> list[ModelVersion]:
+        """Return the READY versions whose statistics are asked for.
+
+        Args:
+          name: A model's name, or empty for all models.
+          version: Decimal text, or empty for all READY versions.
+
+        Raises:
+          RequestError: the model or the version is not READY.
+        """
+        if not name:
+            return self.ready_versions()
+        ready = self._ready.get(name)
+        if ready is None:
+            raise invalid_argument(f"expected the name of a ready model, got {quoted(name)}")
+        if not version:
+            return list(ready.values())
+        found = ready.get(str(_version_number(version)))
+        if found is None:
+            raise invalid_argument(
+                f"version {quoted(version)} of model {quoted(name)} is not available"
+            )
+        return [found]
+
+    def index(self, *, ready_only: bool = False) -> list[IndexEntry]:
+        """Return the repository index, by name and version."""
+        entries: list[IndexEntry] = []
+        for name, entry in self._sorted():
+            if not entry.versions:
+                state = ModelState.UNAVAILABLE if entry.reason else ModelState.UNKNOWN
+                entries.append(IndexEntry(name, None, state, entry.reason))
+            entries += [
+                IndexEntry(name, known.version, known.state, known.reason)
+                for known in entry.versions
+            ]
+        if ready_only:
+            return [entry for entry in entries if entry.state is ModelState.READY]
+        return entries
+
+    def all_ready(self) -> bool:
+        """Return whether everything that should serve does: the strict sense of readiness."""
+        return all(
+            entry.state in {ModelState.READY, ModelState.UNKNOWN} or entry.reason == UNLOADED
+            for entry in self.index()
+        )
+
+    def _sorted(self) -> Iterable[tuple[str, ModelEntry]]:
+        return sorted(self._models.items())
+
+
+def _version_number(version: str) -> int:
+    """Parse the version of a request; unlike in a repository, zeros in front do no harm."""
+    digits = version.lstrip("0") or "0"
+    if not (version.isascii() and version.isdigit()) or len(digits) > len(str(VERSION_MAX)):
+        raise invalid_argument(
+            f"expected a version that is an integer greater than 0, got {quoted(version)}"
+        )
+    return int(digits)

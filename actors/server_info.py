@@ -1,0 +1,30 @@
+"""What the server says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EXTENSIONS = (
+    "model_repository",
+    "schedule_policy",
+    "model_configuration",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+)
+"""The protocol extensions that are served, under the names and in the order clients know."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """The server metadata.
+
+    Attributes:
+      name: The server's id.
+      version: Its version.
+      extensions: What it serves beyond the base protocol.
+    """
+
+    name: str
+    version: str
+    extensions: tuple[str, ...] = EXTENSIONS

@@ -1,0 +1,52 @@
+"""Keeps one child running within a restart budget.
+
+A nursery is one-for-all without restart: one crash cancels the siblings. What runs here is
+restarted by itself, and its siblings never notice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from ._restart_policy import RestartPolicy
+
+_logger = logging.getLogger(__name__)
+
+
+class RestartBudgetSpentError(Exception):
+    """A child crashed too often; its last crash is the cause."""
+
+
+async def supervise(
+    name: str,
+    run: Callable[[], Awaitable[None]],
+    *,
+    policy: RestartPolicy,
+    on_crash: Callable[[], Awaitable[None]],
+) -> None:
+    """Run a child until it returns; start it again when it crashes.
+
+    Args:
+      name: Of the child, for the log.
+      run: Starts the child and waits for its end.
+      policy: Says whether and when to restart.
+      on_crash: Called after each crash, before the wait.
+
+    Raises:
+      RestartBudgetSpentError: the policy gave the child up.
+    """
+    while True:
+        try:
+            await run()
+        except Exception as error:  # containing any crash is what this is for
+            await on_crash()
+            delay_s = policy.crashed(trio.current_time())
+            if delay_s is None:
+                raise RestartBudgetSpentError(f"{name} crashed too often: {error}") from error
+            _logger.exception("%s crashed and is restarted in %s s", name, delay_s)
+        else:
+            return
+        await trio.sleep(delay_s)

@@ -1,0 +1,131 @@
+"""The "identity" backend: answers each request with its own inputs, for tests and measurements.
+
+`INPUT<i>` comes back as `OUTPUT<i>`; no element is copied. `parameters` of the configuration:
+`execute_delay_ms` (the time each execution takes) and `creation_delay_sec` (the time a load
+takes). Each response carries four parameters, one of each type there is.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import perf_counter_ns
+from typing import Final, final
+
+from ..protocol.errors import invalid_argument
+from ..protocol.model_spec import ModelSpec
+from ..protocol.pb.inference import ModelConfig
+from ..protocol.requests import InferRequest, InferResponse, Parameters
+from ..protocol.tensors import Tensor
+from .base import Batch, InstancePlace, ModelInstance, ModelSource
+from .model_outputs import OutputForm, forms_of, names_asked_for
+from .parameters import number_parameter
+
+DELAY_MAX_S: Final = 3600
+"""Longest delay a configuration may ask for: far more than any test waits, but not forever."""
+
+RESPONSE_PARAMETERS: Final[Parameters] = {
+    "param0": "an example string parameter",
+    "param1": 42,
+    "param2": False,
+    "param3": 123.123,
+}
+
+
+@final
+class IdentityBackend:
+    """Makes identity models; see the module docstring."""
+
+    name = "identity"
+    stacks_inputs = False
+    cpu_instance_count = 1
+
+    def complete_config(self, source: ModelSource, config: ModelConfig) -> ModelConfig:  # noqa: ARG002 - nothing in the files tells more
+        """Return the configuration as it is."""
+        return config
+
+    def create_instance(
+        self, source: ModelSource, config: ModelConfig, place: InstancePlace
+    ) -> ModelInstance:
+        """Return a new instance."""
+        del place  # runs anywhere
+        return IdentityInstance(source, config)
+
+
+@final
+class IdentityInstance:
+    """One identity model, on its thread."""
+
+    def __init__(self, source: ModelSource, config: ModelConfig) -> None:
+        self._source = source
+        self._config = config
+        self._version = str(source.version)
+        self._delay_s = 0.0
+        self._outputs: dict[str, OutputForm] = {}  # input name -> its output
+        self._never = threading.Event()
+
+    def load(self) -> None:
+        """Check names and data types, then wait as configured.
+
+        Raises:
+          RequestError: inputs and outputs are no pairs, or a delay is no number.
+        """
+        config = self._config
+        forms = forms_of(ModelSpec.from_config(config, self._source.version))
+        self._outputs = {name: forms[output] for name, output in pair_names(config).items()}
+        milliseconds = range(DELAY_MAX_S * 1000 + 1)
+        self._delay_s = number_parameter(config, "execute_delay_ms", milliseconds, 0) / 1000
+        seconds = range(DELAY_MAX_S + 1)
+        self._wait(number_parameter(config, "creation_delay_sec", seconds, 0))
+
+    def execute(self, batch: Batch) -> None:
+        """Answer every request with its inputs."""
+        batch.compute_start_ns = batch.infer_start_ns = perf_counter_ns()
+        self._wait(self._delay_s)
+        batch.infer_end_ns = perf_counter_ns()
+        for index, request in enumerate(batch.requests):
+            batch.respond(index, self._echo(request))
+        batch.compute_end_ns = perf_counter_ns()
+
+    def unload(self) -> None:
+        """Nothing was taken."""
+
+    def _wait(self, duration_s: float) -> None:
+        if duration_s > 0:
+            self._never.wait(duration_s)
+
+    def _echo(self, request: InferRequest) -> InferResponse:
+        asked = names_asked_for(request)
+        outputs: list[Tensor] = []
+        for tensor in request.inputs.values():
+            form = self._outputs[tensor.name]
+            if asked is None or form.name in asked:
+                shape = form.to_client(tensor.shape)
+                outputs.append(Tensor(form.name, tensor.datatype, shape, raw=tensor.raw))
+        response = InferResponse(self._source.name, self._version, request.id, outputs)
+        response.parameters = RESPONSE_PARAMETERS.copy()
+        return response
+
+
+def pair_names(config: ModelConfig) -> dict[str, str]:
+    """Return input name -> output name of an identity model.
+
+    Raises:
+      RequestError: an input is not named `INPUT<i>`, or there is no `OUTPUT<i>` of its data type,
+        or there are other outputs.
+    """
+    datatypes = {tensor.name: tensor.data_type for tensor in config.output}
+    pairs: dict[str, str] = {}
+    for tensor in config.input:
+        name = f"OUTPUT{tensor.name.removeprefix('INPUT')}"
+        if not tensor.name.startswith("INPUT") or datatypes.pop(name, None) != tensor.data_type:
+            raise invalid_argument(
+                f"model '{config.name}': an identity model pairs each input 'INPUT<i>' with an "
+                f"output 'OUTPUT<i>' of the same data_type, got input '{tensor.name}' without one"
+            )
+        pairs[tensor.name] = name
+    if datatypes:
+        raise invalid_argument(
+            f"model '{config.name}': an identity model pairs each output 'OUTPUT<i>' with an "
+            f"input 'INPUT<i>', got output '{next(iter(datatypes))}' without one"
+        )
+    return pairs

@@ -1,0 +1,370 @@
+"""The server's side of one gRPC connection: bytes in, calls and messages out, and back.
+
+No socket, no clock: deadlines are told, not kept. Messages come whole and decompressed; what a
+client does wrong ends its call, or the connection, without the caller's help.
+Source: the document "gRPC over HTTP2"; leniency as grpc-core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from grpclib.const import Status
+
+from .grpc_compression import (
+    IDENTITY,
+    MessageError,
+    choose_encoding,
+    compress_message,
+)
+from .grpc_headers import RESPONSE_HEADERS, CallHead, Metadata, trailers
+from .grpc_messages import PREFIX_BYTES, MessageInbox
+from .http2_events import (
+    ConnectionFailed,
+    DataReceived,
+    Http2Limits,
+    QueueEmptied,
+    RequestReceived,
+    StreamReset,
+)
+from .http2_frames import Buffer
+from .http2_session import Http2Session
+
+MESSAGE_BYTES_MAX: Final = 2**31 - 1
+"""What protobuf can parse, and Triton's limit in both directions."""
+UNCONSUMED_MESSAGES_MAX: Final = 200_000
+"""On a connection. An empty message costs 50 times its bytes on the wire, so the window alone is no
+bound; messages of 84 bytes and more fill a stream's window before this."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcLimits:
+    """What one connection may ask of us.
+
+    Attributes:
+      message_bytes_max: Largest message taken, as it comes and decompressed.
+      http2: Limits of the connection below.
+    """
+
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+    http2: Http2Limits = field(default_factory=Http2Limits)
+
+
+@dataclass(slots=True)
+class CallStarted:
+    """A client has begun a call.
+
+    Attributes:
+      stream_id: Names the call from here on.
+      path: The method, as "/package.Service/Method"; not checked.
+      timeout_s: Time the client gives it from now on, in seconds, or None.
+      head: The rest of what its headers say.
+    """
+
+    stream_id: int
+    path: str
+    timeout_s: float | None
+    head: CallHead
+
+    @property
+    def metadata(self) -> dict[str, list[str | bytes]]:
+        """The client's metadata by lower-case key; shared, so it must not be changed."""
+        return self.head.metadata
+
+    @property
+    def encoding(self) -> str:
+        """How its compressed messages are coded."""
+        return self.head.encoding
+
+    @property
+    def accept_encoding(self) -> str:
+        """The codings the client takes, as it listed them."""
+        return self.head.accept_encoding
+
+
+@dataclass(slots=True)
+class MessageReceived:
+    """A whole message of a call, decompressed; the receiver owns `data`."""
+
+    stream_id: int
+    data: bytes | bytearray
+
+
+@dataclass(slots=True)
+class HalfClosed:
+    """The client sends no more messages in this call."""
+
+    stream_id: int
+
+
+@dataclass(slots=True)
+class CallCancelled:
+    """The call is over: the client gave it up, left, or did something wrong in it.
+
+    Nothing more can be sent in it, and no event of it follows.
+    """
+
+    stream_id: int
+    reason: str
+
+
+@dataclass(slots=True)
+class WindowOpened:
+    """Nothing of the call is held back by flow control any more."""
+
+    stream_id: int
+
+
+@dataclass(slots=True)
+class ConnectionClosed:
+    """The connection is over, by the client's end or by its fault; close it after the output."""
+
+    reason: str
+
+
+GrpcEvent: TypeAlias = (
+    CallStarted | MessageReceived | HalfClosed | CallCancelled | WindowOpened | ConnectionClosed
+)
+
+
+class _Call:
+    """One call that is neither ended by us nor cancelled.
+
+    Attributes:
+      head: What its headers say.
+      inbox: What the client has sent.
+      response_encoding: Coding of our messages; None before the first.
+    """
+
+    __slots__ = ("head", "inbox", "response_encoding")
+
+    def __init__(self, head: CallHead, message_bytes_max: int) -> None:
+        self.head = head
+        self.inbox = MessageInbox(head.encoding, message_bytes_max)
+        self.response_encoding: str | None = None
+
+
+class GrpcSession:
+    """One server-side gRPC connection; its preface is in the output from the start.
+
+    Calls are named by `stream_id`. What is asked for a call that is over does nothing, since the
+    client may end one at any time.
+
+    Args:
+      limits: What the client may ask for.
+    """
+
+    def __init__(self, limits: GrpcLimits) -> None:
+        self._message_bytes_max = limits.message_bytes_max
+        self._http2 = Http2Session(limits.http2)
+        self._calls: dict[int, _Call] = {}
+        self._buffered_bytes = 0
+        self._unconsumed_messages = 0
+
+    @property
+    def has_output(self) -> bool:
+        """Whether there is something to write now."""
+        return self._http2.has_output
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes to write now; flow control does not bound them, so heed them before sending."""
+        return self._http2.output_bytes
+
+    @property
+    def active_calls(self) -> int:
+        """Calls that are not over, or whose last bytes flow control still holds back."""
+        return self._http2.open_streams
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes held: incomplete and unconsumed messages, and all that is not written yet."""
+        return self._buffered_bytes + self._http2.buffered_bytes
+
+    @property
+    def should_close(self) -> bool:
+        """Whether to close the connection once the output is written."""
+        return self._http2.should_close
+
+    def take_output(self) -> list[Buffer]:
+        """Return everything to write now, in order, and forget it; large parts are not copied."""
+        return self._http2.take_output()
+
+    def receive_data(self, data: bytes) -> list[GrpcEvent]:
+        """Take received bytes, split anywhere, and return what they mean."""
+        events: list[GrpcEvent] = []
+        for event in self._http2.receive_data(data):
+            if isinstance(event, DataReceived):
+                self._on_data(event, events)
+            elif isinstance(event, RequestReceived):
+                self._on_request(event, events)
+            elif isinstance(event, StreamReset):
+                call = self._calls.get(event.stream_id)
+                if call is not None:
+                    self._forget(event.stream_id, call)
+                    events.append(CallCancelled(event.stream_id, event.message))
+            elif isinstance(event, QueueEmptied):
+                events.append(WindowOpened(event.stream_id))
+            else:
+                assert isinstance(event, ConnectionFailed)
+                self._close(event.message, events)
+        return events
+
+    def received_eof(self) -> list[GrpcEvent]:
+        """Take the end of the connection and return the calls that it cancels."""
+        events: list[GrpcEvent] = []
+        self._http2.received_eof()
+        self._close("The client closed the connection.", events)
+        return events
+
+    def send_message(
+        self, stream_id: int, parts: Sequence[Buffer], *, compress: bool = False
+    ) -> None:
+        """Send one message; response headers go before the first.
+
+        Args:
+          stream_id: The call.
+          parts: The message in pieces, byte buffers that stay unchanged until they are written.
+            They are not copied unless they are compressed.
+          compress: Whether to compress it, if the client takes a coding of ours. The first
+            message decides for the call: after an uncompressed one there is no compressed one.
+        """
+        call = self._calls.get(stream_id)
+        if call is None:
+            return
+        if call.response_encoding is None:
+            encoding = choose_encoding(call.head.accept_encoding) if compress else IDENTITY
+            call.response_encoding = encoding
+            self._http2.send_headers(stream_id, RESPONSE_HEADERS[encoding], end_stream=False)
+        flag = 0
+        buffers: list[Buffer] = [
+            part if type(part) is bytes else memoryview(part).cast("B") for part in parts
+        ]
+        if compress and call.response_encoding != IDENTITY:
+            flag = 1
+            buffers = compress_message(buffers, call.response_encoding)
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        self._http2.send_data(
+            stream_id, [(flag << 32 | size).to_bytes(PREFIX_BYTES, "big"), *buffers]
+        )
+
+    def end_call(
+        self, stream_id: int, status: Status, message: str = "", metadata: Metadata = ()
+    ) -> None:
+        """End a call with a status, after what is still held back of its messages.
+
+        Args:
+          stream_id: The call.
+          status: The outcome.
+          message: Says more about it; cut to what clients take.
+          metadata: Trailing metadata.
+
+        Raises:
+          ValueError: A metadata key or value cannot be sent.
+          TypeError: A "-bin" value is not bytes, or another one not str.
+        """
+        call = self._calls.get(stream_id)
+        if call is None:
+            return
+        block = trailers(status, message, metadata, alone=call.response_encoding is None)
+        self._http2.send_headers(stream_id, block, end_stream=True)
+        self._forget(stream_id, call)
+
+    def unsent_bytes(self, stream_id: int) -> int:
+        """Return the bytes of the call that flow control holds back."""
+        return self._http2.unsent_bytes(stream_id)
+
+    def consumed(self, stream_id: int, n_bytes: int) -> None:
+        """Give the receive window of messages back, oldest first.
+
+        Args:
+          stream_id: The call.
+          n_bytes: Their size as they were passed on; a message counts once all of it is consumed.
+        """
+        call = self._calls.get(stream_id)
+        if call is None:
+            return
+        inbox = call.inbox
+        self._buffered_bytes -= inbox.buffered_bytes
+        self._unconsumed_messages -= inbox.unconsumed_messages
+        credit = inbox.consume(n_bytes)
+        self._buffered_bytes += inbox.buffered_bytes
+        self._unconsumed_messages += inbox.unconsumed_messages
+        self._http2.acknowledge(stream_id, credit)
+
+    def start_shutdown(self) -> None:
+        """Ask the client to start no more calls; those on their way are still served."""
+        self._http2.start_shutdown()
+
+    def finish_shutdown(self) -> None:
+        """Refuse calls from now on, in a way that lets clients try them elsewhere."""
+        self._http2.finish_shutdown()
+
+    def _on_request(self, event: RequestReceived, events: list[GrpcEvent]) -> None:
+        stream_id = event.stream_id
+        head = event.block.parsed
+        if not isinstance(head, CallHead):
+            head = event.block.parsed = CallHead(event.block.fields)
+        if head.refusal is not None:
+            self._http2.refuse(stream_id, head.refusal)
+            return
+        if head.fault is not None:
+            status, message, list_encodings = head.fault
+            self._http2.refuse(
+                stream_id, trailers(status, message, alone=True, list_encodings=list_encodings)
+            )
+            return
+        self._calls[stream_id] = _Call(head, self._message_bytes_max)
+        events.append(CallStarted(stream_id, head.path, head.timeout_s, head))
+        if event.end_stream:
+            events.append(HalfClosed(stream_id))
+
+    def _on_data(self, event: DataReceived, events: list[GrpcEvent]) -> None:
+        stream_id = event.stream_id
+        call = self._calls.get(stream_id)
+        if call is None:
+            self._http2.acknowledge(stream_id, len(event.data))
+            return
+        messages: list[bytes | bytearray] = []
+        fault: MessageError | None = None
+        inbox = call.inbox
+        self._buffered_bytes -= inbox.buffered_bytes
+        try:
+            credit = inbox.read(event.data, messages)
+            if event.end_stream:
+                inbox.finish()
+        except MessageError as error:
+            fault, credit = error, 0
+        self._buffered_bytes += inbox.buffered_bytes
+        for message in messages:
+            events.append(MessageReceived(stream_id, message))
+        self._unconsumed_messages += len(messages)
+        if self._unconsumed_messages > UNCONSUMED_MESSAGES_MAX:
+            fault = MessageError(
+                Status.RESOURCE_EXHAUSTED,
+                f"At most {UNCONSUMED_MESSAGES_MAX} messages of a connection may wait.",
+            )
+        if credit:
+            self._http2.acknowledge(stream_id, credit)
+        if fault is not None:
+            self.end_call(stream_id, fault.status, fault.message)
+            events.append(CallCancelled(stream_id, fault.message))
+        elif event.end_stream:
+            events.append(HalfClosed(stream_id))
+
+    def _forget(self, stream_id: int, call: _Call) -> None:
+        """Drop a call that is over and give all it holds of the windows back."""
+        del self._calls[stream_id]
+        self._buffered_bytes -= call.inbox.buffered_bytes
+        self._unconsumed_messages -= call.inbox.unconsumed_messages
+        self._http2.acknowledge(stream_id, call.inbox.close())
+
+    def _close(self, reason: str, events: list[GrpcEvent]) -> None:
+        for stream_id, call in list(self._calls.items()):
+            self._forget(stream_id, call)
+            events.append(CallCancelled(stream_id, reason))
+        events.append(ConnectionClosed(reason))

@@ -1,0 +1,115 @@
+"""HTTP/1.1 responses as bytes: status line, headers and body, ready to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final, TypeAlias
+
+import orjson
+
+JOINED_BYTES_MAX: Final = 64 * 1024
+"""Buffers up to this size are copied into one write; above it a copy costs more than a write."""
+
+JSON_CONTENT_TYPE: Final = (b"Content-Type", b"application/json")
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_STATUS_LINES: Final = {
+    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
+    for status in HTTPStatus
+}
+
+
+@dataclass(slots=True)
+class HttpResponse:
+    """One response with a body of known size.
+
+    Attributes:
+      status: The status code, one that `http.HTTPStatus` knows.
+      headers: (name, value); without Content-Length and Connection, which the encoder adds.
+      body: The body, or its parts in order, such as a JSON part and binary tensors. Contiguous
+        buffers; they must stay unchanged until written.
+    """
+
+    status: int
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    body: bytes | Sequence[Buffer] = b""
+
+
+def encode_response(
+    response: HttpResponse, *, keep_alive: bool, head_only: bool = False, http_10: bool = False
+) -> list[bytes | memoryview]:
+    """Turn a response into the buffers to write, small ones joined and large ones not copied.
+
+    The status line says HTTP/1.1 to an HTTP/1.0 client too: it states what the server speaks
+    (RFC 9110 2.5).
+
+    Args:
+      response: What to send.
+      keep_alive: Whether the connection stays open after it.
+      head_only: Whether it answers a HEAD request, so that the body is only measured.
+      http_10: Whether the client speaks HTTP/1.0.
+
+    Returns:
+      Buffers of bytes, in order; one alone unless a part of the body exceeds `JOINED_BYTES_MAX`.
+
+    Raises:
+      ValueError: A header would break out of its line.
+    """
+    headers = response.headers
+    fields = b"".join([b"%b: %b\r\n" % header for header in headers])
+    if not fields.count(b"\r") == fields.count(b"\n") == len(headers):
+        raise ValueError(f"expected headers without line ends, got {headers!r}")
+    body = response.body
+    parts = (body,) if isinstance(body, bytes) else body
+    size = 0
+    for part in parts:
+        size += part.nbytes if isinstance(part, memoryview) else len(part)
+    if not keep_alive:
+        connection = b"Connection: close\r\n"
+    else:
+        connection = b"Connection: keep-alive\r\n" if http_10 else b""
+    line = _STATUS_LINES[response.status]
+    head = b"%b%bContent-Length: %d\r\n%b\r\n" % (line, fields, size, connection)
+    if head_only:
+        return [head]
+    if size <= JOINED_BYTES_MAX:
+        return [b"".join((head, *parts))]
+    return _join_small(head, parts)
+
+
+def error_response(status: int, message: str) -> HttpResponse:
+    """Return the answer that reports a failure, `{"error":message}`."""
+    text = message.encode("utf-8", "replace").decode()  # Echoed input may hold lone surrogates.
+    return HttpResponse(status, [JSON_CONTENT_TYPE], orjson.dumps({"error": text}))
+
+
+NOT_FOUND: Final = error_response(404, "Not Found")
+"""The answer to a path without a route; shared, so never changed."""
+METHOD_NOT_ALLOWED: Final = error_response(405, "Method Not Allowed")
+"""The answer to a route that lacks the method; shared, so never changed."""
+
+
+def _join_small(head: bytes, parts: Sequence[Buffer]) -> list[bytes | memoryview]:
+    """Join neighbours as long as they stay small together; leave large parts as views of bytes."""
+    buffers: list[bytes | memoryview] = []
+    small: list[Buffer] = [head]
+    small_bytes = len(head)
+    for part in parts:
+        view = memoryview(part).cast("B")
+        if small_bytes + view.nbytes <= JOINED_BYTES_MAX:
+            small.append(view)
+            small_bytes += view.nbytes
+            continue
+        if small:
+            buffers.append(b"".join(small))
+        if view.nbytes > JOINED_BYTES_MAX:
+            buffers.append(view)
+            small, small_bytes = [], 0
+        else:
+            small, small_bytes = [view], view.nbytes
+    if small:
+        buffers.append(b"".join(small))
+    return buffers

@@ -1,0 +1,329 @@
+"""ModelInfer requests on the protobuf wire, without copies of tensor data.
+
+A client that sends the same kind of request again sends the same bytes before its raw tensor
+contents, so what they mean is kept by those bytes.
+Source: `grpc_service.proto`, ModelInferRequest.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, TypeAlias, final
+
+from .errors import RequestError, invalid_argument
+from .infer_contents import Contents, read_contents, tensor_from_contents
+from .json_codec import RANK_MAX
+from .protobuf_wire import (
+    FIXED64,
+    LENGTH_DELIMITED,
+    VARINT,
+    read_fields,
+    read_text,
+    read_varint,
+)
+from .request_parameters import (
+    requested_output,
+    shared_memory_region,
+    take_parameters,
+    unknown_region,
+)
+from .requests import InferRequest, ParameterValue, RequestedOutput
+from .tensors import Buffer, Shape, Tensor
+from .wording import quoted
+
+CACHED_PREFIX_BYTES_MAX: Final = 4096
+"""Longer prefixes are parsed each time: parsing is then little beside the rest."""
+CACHED_PREFIXES_MAX: Final = 256
+"""Kept prefixes; with the one above this bounds the cache to a few MiB."""
+
+_TEXT_FIELDS: Final = {1: "model_name", 2: "model_version", 3: "id"}
+_RAW_FIELD = 7
+_RAW_TAG = _RAW_FIELD << 3 | LENGTH_DELIMITED
+_UINT64_PARAM = 5
+_DOUBLE = struct.Struct("<d")
+
+InputHeader: TypeAlias = tuple[str, str, Shape]
+"""Name, datatype, shape."""
+Parameter: TypeAlias = tuple[int, ParameterValue | None]
+"""Field number of the oneof, 0 if unset, and its value."""
+
+
+class _Input:
+    """One InferInputTensor as it is read."""
+
+    __slots__ = ("contents", "datatype", "name", "parameters", "shape")
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.datatype = ""
+        self.shape: list[int] = []
+        self.parameters: dict[str, Parameter] = {}
+        self.contents: Contents = {}
+
+
+@final
+class _Prefix:
+    """What the bytes before the raw contents say: all but the data."""
+
+    __slots__ = ("inputs", "request")
+
+    def __init__(self, request: InferRequest, inputs: list[InputHeader]) -> None:
+        self.request = request
+        self.inputs = inputs
+
+
+_prefixes: dict[bytes, _Prefix] = {}
+
+
+def decode_model_infer(message: Buffer) -> InferRequest:
+    """Return the request in a ModelInferRequest message, not yet checked against the model.
+
+    Args:
+      message: The message. Raw tensors are views on it, so it must not change.
+
+    Raises:
+      RequestError: INTERNAL if the bytes are no such message, INVALID_ARG for a fault in what it
+        says, NOT_FOUND for a shared memory region.
+    """
+    length = _prefix_length(message)
+    prefix = _prefixes.get(bytes(message[:length])) if length else None
+    if prefix is not None:
+        raws = _only_raws(message, length)
+        if raws is not None and len(raws) >= len(prefix.inputs):
+            known = prefix.request
+            request = known.without_inputs(known.model_name, known.model_version)
+            inputs = request.inputs
+            for (name, datatype, shape), raw in zip(prefix.inputs, raws, strict=False):
+                inputs[name] = Tensor(name, datatype, shape, raw=raw)
+            return request
+    return _parse(message, length)
+
+
+def peek_request_id(message: Buffer) -> str:
+    """Return the id in a ModelInferRequest that `decode_model_infer` refused, "" if unreadable."""
+    request_id = ""
+    try:
+        for number, kind, start, stop in read_fields(message, 0, len(message)):
+            if number == 3 and kind == LENGTH_DELIMITED:
+                request_id = read_text(message, start, stop)
+    except RequestError:
+        return ""
+    return request_id
+
+
+def _prefix_length(message: Buffer) -> int:
+    """Return the bytes before the first raw contents, 0 if they are not worth keeping."""
+    position = 0
+    end = min(len(message), CACHED_PREFIX_BYTES_MAX)
+    while position < end - 2:
+        tag = message[position]
+        if tag == _RAW_TAG:
+            return position
+        if tag & 0x87 != LENGTH_DELIMITED:
+            return 0
+        size = message[position + 1]
+        position += 2
+        if size >= 0x80:
+            high = message[position]
+            if high >= 0x80:
+                return 0
+            size = size & 0x7F | high << 7
+            position += 1
+        position += size
+    return 0
+
+
+def _only_raws(message: Buffer, position: int) -> list[Buffer] | None:
+    """Return the raw contents from `position` on, or None if there is anything else."""
+    view = memoryview(message)
+    end = len(message)
+    raws: list[Buffer] = []
+    while position < end:
+        if message[position] != _RAW_TAG:
+            return None
+        position += 1
+        if position < end and (size := message[position]) < 0x80:
+            position += 1
+        else:
+            size, position = read_varint(message, position, end)
+        stop = position + size
+        if stop > end:
+            return None
+        raws.append(view[position:stop])
+        position = stop
+    return raws
+
+
+def _parse(message: Buffer, prefix_length: int) -> InferRequest:
+    request = InferRequest("")
+    parameters: dict[str, Parameter] = {}
+    inputs: dict[str, _Input] = {}
+    outputs: dict[str, RequestedOutput] = {}
+    raws: list[Buffer] = []
+    in_order = True
+    view = memoryview(message)
+    for number, kind, start, stop in read_fields(message, 0, len(message)):
+        if number == _RAW_FIELD and kind == LENGTH_DELIMITED:
+            raws.append(view[start:stop])
+            continue
+        in_order = in_order and not raws
+        if kind != LENGTH_DELIMITED:
+            continue
+        if number in _TEXT_FIELDS:
+            setattr(request, _TEXT_FIELDS[number], read_text(message, start, stop))
+        elif number == 4:
+            _read_parameter(message, start, stop, parameters)
+        elif number == 5:
+            tensor = _read_input(message, start, stop)
+            if tensor.name in inputs:
+                raise invalid_argument(f"input {quoted(tensor.name)} is listed more than once")
+            inputs[tensor.name] = tensor
+        elif number == 6:
+            output = _read_output(message, start, stop)
+            if output.name in outputs:
+                raise invalid_argument(f"output {quoted(output.name)} is requested more than once")
+            outputs[output.name] = output
+    request.outputs = tuple(outputs.values())
+    take_parameters(request, _request_parameters(parameters), grpc=True)
+    if prefix_length and in_order and all(not tensor.contents for tensor in inputs.values()):
+        _keep(bytes(message[:prefix_length]), request, inputs)
+    _give_data(request, inputs, raws)
+    return request
+
+
+def _keep(prefix: bytes, request: InferRequest, inputs: dict[str, _Input]) -> None:
+    for tensor in inputs.values():
+        if tensor.parameters:  # shared memory, or nothing the server knows
+            return
+    header = request.without_inputs(request.model_name, request.model_version)
+    if len(_prefixes) >= CACHED_PREFIXES_MAX:
+        _prefixes.clear()
+    _prefixes[prefix] = _Prefix(
+        header, [(t.name, t.datatype, tuple(t.shape)) for t in inputs.values()]
+    )
+
+
+def _give_data(request: InferRequest, inputs: dict[str, _Input], raws: list[Buffer]) -> None:
+    """Give each input its data: from its contents or the next raw contents."""
+    model = quoted(request.model_name)
+    unused = iter(raws)
+    for name, given in inputs.items():
+        where = f"input {quoted(name)} of model {model}"
+        values = {key: value for key, (_, value) in given.parameters.items()}
+        region = shared_memory_region(values, where)
+        shape = tuple(given.shape)
+        if region is not None:
+            if given.contents:
+                raise invalid_argument(f"{where} may have contents or shared memory, got both")
+            raise unknown_region(region)
+        if given.contents:
+            if raws:
+                raise invalid_argument(
+                    f"{where} has contents, but the request has raw_input_contents; use only one "
+                    "of them"
+                )
+            tensor = tensor_from_contents(
+                name, given.datatype, shape, given.contents, request.model_name
+            )
+        else:
+            raw = next(unused, None)
+            if raw is None and 0 not in shape:
+                raise invalid_argument(
+                    f"{where} has no data: expected contents, shared memory or an entry in "
+                    f"raw_input_contents, which has {len(raws)}"
+                )
+            tensor = Tensor(name, given.datatype, shape, raw=b"" if raw is None else raw)
+        request.inputs[name] = tensor
+
+
+def _read_input(message: Buffer, start: int, stop: int) -> _Input:
+    tensor = _Input()
+    for number, kind, begin, end in read_fields(message, start, stop):
+        if number == 3:
+            _read_dims(message, kind, begin, end, tensor.shape)
+        elif kind != LENGTH_DELIMITED:
+            continue
+        elif number == 1:
+            tensor.name = read_text(message, begin, end)
+        elif number == 2:
+            tensor.datatype = read_text(message, begin, end)
+        elif number == 4:
+            _read_parameter(message, begin, end, tensor.parameters)
+        elif number == 5:
+            read_contents(message, begin, end, tensor.contents)
+    return tensor
+
+
+def _read_dims(message: Buffer, kind: int, start: int, stop: int, shape: list[int]) -> None:
+    if kind not in {VARINT, LENGTH_DELIMITED}:
+        return
+    while start < stop:
+        value, start = read_varint(message, start, stop)
+        shape.append(value - 2**64 if value >= 2**63 else value)
+        if len(shape) > RANK_MAX:
+            raise invalid_argument(
+                f"the shape of an input may have {RANK_MAX} dimensions, got more"
+            )
+
+
+def _read_output(message: Buffer, start: int, stop: int) -> RequestedOutput:
+    name = ""
+    parameters: dict[str, Parameter] = {}
+    for number, kind, begin, end in read_fields(message, start, stop):
+        if kind != LENGTH_DELIMITED:
+            continue
+        if number == 1:
+            name = read_text(message, begin, end)
+        elif number == 2:
+            _read_parameter(message, begin, end, parameters)
+    values = {key: value for key, (_, value) in parameters.items()}
+    return requested_output(name, values, grpc=True)
+
+
+def _read_parameter(
+    message: Buffer, start: int, stop: int, parameters: dict[str, Parameter]
+) -> None:
+    """Read one entry of a parameter map; a later entry replaces an earlier one."""
+    key = ""
+    parameter: Parameter = (0, None)
+    for number, kind, begin, end in read_fields(message, start, stop):
+        if kind != LENGTH_DELIMITED:
+            continue
+        if number == 1:
+            key = read_text(message, begin, end)
+        elif number == 2:
+            parameter = _read_choice(message, begin, end, parameter)
+    parameters[key] = parameter
+
+
+def _read_choice(message: Buffer, start: int, stop: int, parameter: Parameter) -> Parameter:
+    for number, kind, begin, end in read_fields(message, start, stop):
+        if number in {1, 2, _UINT64_PARAM} and kind == VARINT:
+            value, _ = read_varint(message, begin, end)
+            if number == 1:
+                parameter = (1, value != 0)
+            elif number == 2:
+                parameter = (2, value - 2**64 if value >= 2**63 else value)
+            else:
+                parameter = (number, value)
+        elif number == 3 and kind == LENGTH_DELIMITED:
+            parameter = (3, read_text(message, begin, end))
+        elif number == 4 and kind == FIXED64:
+            parameter = (4, _DOUBLE.unpack_from(message, begin)[0])
+    return parameter
+
+
+def _request_parameters(parameters: dict[str, Parameter]) -> dict[str, ParameterValue]:
+    """Return the values; refuse the kinds that only some keys may have."""
+    values: dict[str, ParameterValue] = {}
+    for key, (kind, value) in parameters.items():
+        if value is None or (kind == _UINT64_PARAM and key != "priority"):
+            given = "none" if value is None else "uint64_param"
+            raise invalid_argument(
+                f"parameter {quoted(key)} must be an int64_param, bool_param, string_param or "
+                f"double_param, got {given}"
+            )
+        if key == "sequence_id" and kind == 2:
+            value = int(value) & 2**64 - 1  # noqa: PLW2901 - clients send uint64 ids so
+        values[key] = value
+    return values

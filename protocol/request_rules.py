@@ -1,0 +1,251 @@
+"""Whether a request fits its model: the checks every request passes before it is scheduled.
+
+The rules stand in the order in which they are applied, which decides what a request with two
+faults is told. Shapes that passed once are remembered in `ModelSpec.accepted`, so an ordinary
+request costs one look-up an input.
+Source: Triton's request normalisation, and its fixes listed in docs/compatibility.md.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Final
+
+import numpy as np
+
+from .dtypes import BYTES, ITEM_SIZE_BYTES
+from .errors import invalid_argument
+from .model_spec import InputSpec, ModelSpec
+from .requests import InferRequest
+from .tensors import Buffer, Shape, Tensor
+from .wording import names_text, quoted, shape_text
+
+INT64_MAX: Final = 2**63 - 1
+"""Most elements, and most bytes, a tensor may have."""
+ACCEPTED_SHAPES_MAX: Final = 1024
+"""Remembered shapes a model; each is about 300 bytes, and variable dims could make any number."""
+
+_LENGTH = struct.Struct("<I")
+
+
+def validate(request: InferRequest, spec: ModelSpec) -> None:
+    """Check a request against its model, apply input reshapes and set `batch_size`.
+
+    Raises:
+      RequestError: INVALID_ARG, naming the first fault.
+    """
+    outputs = request.outputs
+    if outputs:
+        known = spec.outputs
+        for output in outputs:
+            if output.name not in known:
+                raise invalid_argument(
+                    f"requested output {quoted(output.name)} is not an output of model "
+                    f"'{spec.name}', which has {names_text(known)}"
+                )
+    inputs = request.inputs
+    accepted = spec.accepted
+    rows = -1
+    shapes = []
+    for name, tensor in inputs.items():
+        shape = accepted.get((name, tensor.datatype, tensor.shape))
+        if shape is None or (rows >= 0 and shape[0] != rows):
+            rows = -1
+            break
+        rows = shape[0]
+        shapes.append(shape)
+    if rows < 0 or (len(inputs) != len(spec.inputs) and not inputs.keys() >= spec.required_inputs):
+        rows = _check_shapes(inputs, spec)
+        shapes = [_accept(tensor, spec) for tensor in inputs.values()]
+    for tensor, (_, byte_size, count, reshaped) in zip(inputs.values(), shapes, strict=True):
+        if byte_size < 0:
+            _check_bytes_elements(tensor, count, spec)
+        elif tensor.byte_size != byte_size:
+            raise invalid_argument(
+                f"input '{tensor.name}' of model '{spec.name}' needs {byte_size} bytes for shape "
+                f"{shape_text(tensor.shape)} of {tensor.datatype}, got {tensor.byte_size} bytes"
+            )
+        if reshaped is not None:
+            tensor.reshape(reshaped)
+    if spec.correlation_id is not None and request.sequence_id:
+        _check_correlation_id(request.sequence_id, spec, *spec.correlation_id)
+    request.batch_size = rows
+
+
+def _check_shapes(inputs: dict[str, Tensor], spec: ModelSpec) -> int:
+    """Apply the rules on names, batch, datatypes and shapes; return the rows."""
+    _check_names(inputs, spec)
+    rows = 1
+    if spec.max_batch_size > 0:
+        rows = _common_rows(inputs, spec)
+    for tensor in inputs.values():
+        _check_type_and_shape(tensor, spec.inputs[tensor.name], spec)
+    return rows
+
+
+def _check_names(inputs: dict[str, Tensor], spec: ModelSpec) -> None:
+    most = len(spec.inputs)
+    least = len(spec.required_inputs)
+    if least <= len(inputs) <= most:
+        for name in inputs:
+            if name not in spec.inputs:
+                raise invalid_argument(
+                    f"input {quoted(name)} is not an input of model '{spec.name}', "
+                    f"which has {names_text(spec.inputs)}"
+                )
+        if inputs.keys() >= spec.required_inputs:
+            return
+    expected = f"{most}" if least == most else f"{least} to {most}"
+    missing = [n for n in spec.inputs if n in spec.required_inputs and n not in inputs]
+    raise invalid_argument(
+        f"model '{spec.name}' expects {expected} inputs and must be given all required ones, got "
+        f"{len(inputs)}: {names_text(inputs)}, missing {names_text(missing)}"
+    )
+
+
+def _common_rows(inputs: dict[str, Tensor], spec: ModelSpec) -> int:
+    rows: int | None = None
+    for tensor in inputs.values():
+        shape = tensor.shape
+        if not shape:
+            raise invalid_argument(
+                f"input '{tensor.name}' of model '{spec.name}' needs a batch dimension in front "
+                "of its shape, got the shape []"
+            )
+        if rows is None:
+            rows = shape[0]
+        elif rows != shape[0]:
+            raise invalid_argument(
+                f"input '{tensor.name}' of model '{spec.name}' has batch size {shape[0]}, but the "
+                f"inputs before it have {rows}; all inputs of a request need the same"
+            )
+    if rows is None:
+        return 1
+    if rows > spec.max_batch_size:
+        raise invalid_argument(
+            f"batch size must be at most {spec.max_batch_size} for model '{spec.name}', got {rows}"
+        )
+    return rows
+
+
+def _check_type_and_shape(tensor: Tensor, expected: InputSpec, spec: ModelSpec) -> None:
+    if tensor.datatype != expected.datatype:
+        raise invalid_argument(
+            f"input '{tensor.name}' has datatype {quoted(tensor.datatype)}, but model "
+            f"'{spec.name}' expects '{expected.datatype}'"
+        )
+    shape = tensor.shape
+    if any(dim < 0 for dim in shape):
+        raise invalid_argument(
+            f"input '{tensor.name}' of model '{spec.name}' has a negative dimension in its shape "
+            f"{shape_text(shape)}"
+        )
+    if len(shape) != len(expected.shape) or any(
+        want not in (-1, got) for want, got in zip(expected.shape, shape, strict=True)
+    ):
+        hint = (
+            "; a non-zero max_batch_size puts a batch dimension in front of every input shape, "
+            "max_batch_size 0 lifts this"
+            if spec.max_batch_size > 0
+            else ""
+        )
+        raise invalid_argument(
+            f"input '{tensor.name}' of model '{spec.name}' expects shape "
+            f"{shape_text(expected.shape)}, got {shape_text(shape)}{hint}"
+        )
+
+
+def _accept(tensor: Tensor, spec: ModelSpec) -> tuple[int, int, int, Shape | None]:
+    """Remember and return the facts about a shape that passed the rules."""
+    expected = spec.inputs[tensor.name]
+    shape = tensor.shape
+    count = element_count(tensor.name, tensor.datatype, shape)
+    rows = shape[0] if spec.max_batch_size > 0 else 1
+    byte_size = -1 if tensor.datatype == BYTES else count * ITEM_SIZE_BYTES[tensor.datatype]
+    facts = (rows, byte_size, count, _reshaped(shape, expected, spec))
+    if len(spec.accepted) >= ACCEPTED_SHAPES_MAX:
+        spec.accepted.clear()
+    spec.accepted[tensor.name, tensor.datatype, shape] = facts
+    return facts
+
+
+def element_count(name: str, datatype: str, shape: Shape) -> int:
+    """Return the number of elements of a shape without negative entries.
+
+    Raises:
+      RequestError: INVALID_ARG; the elements or their bytes do not fit an int64.
+    """
+    count = math.prod(shape)
+    if count > INT64_MAX:
+        raise invalid_argument(
+            f"input {quoted(name)} with shape {shape_text(shape)} exceeds the maximum of "
+            f"{INT64_MAX} elements"
+        )
+    item_size = ITEM_SIZE_BYTES[datatype]
+    if count * item_size > INT64_MAX:
+        raise invalid_argument(
+            f"input {quoted(name)} with {count} elements of {item_size} bytes exceeds the maximum "
+            f"of {INT64_MAX} bytes"
+        )
+    return count
+
+
+def _reshaped(shape: Shape, expected: InputSpec, spec: ModelSpec) -> Shape | None:
+    """Return the shape after `reshape`: variable dims keep their values, in order."""
+    if expected.reshape is None:
+        return None
+    batch = shape[:1] if spec.max_batch_size > 0 else ()
+    dims = shape[len(batch) :]
+    values = iter([got for want, got in zip(expected.dims, dims, strict=True) if want == -1])
+    return batch + tuple(next(values) if dim == -1 else dim for dim in expected.reshape)
+
+
+def _check_bytes_elements(tensor: Tensor, expected: int, spec: ModelSpec) -> None:
+    raw = tensor.given_raw
+    if raw is None:
+        return  # made from a list whose length was checked against the shape
+    fault = bytes_elements_fault(raw, expected)
+    if fault is not None:
+        raise invalid_argument(f"input '{tensor.name}' of model '{spec.name}': {fault}")
+
+
+def bytes_elements_fault(raw: Buffer, expected: int) -> str | None:
+    """Return what is wrong with a raw BYTES tensor of `expected` elements, or None."""
+    end = len(raw)
+    if _elements_of_one_length(raw, expected):
+        return None
+    unpack = _LENGTH.unpack_from
+    last = end - 4
+    start = 0
+    count = 0
+    while start <= last:
+        start += 4 + unpack(raw, start)[0]
+        count += 1
+    if start > end:
+        return f"the last element should end at byte {start}, but there are only {end} bytes"
+    if start < end:
+        return f"expected a 4-byte element length at byte {start}, got {end - start} bytes"
+    if count != expected:
+        return f"expected {expected} BYTES elements, got {count}"
+    return None
+
+
+def _elements_of_one_length(raw: Buffer, count: int) -> bool:
+    """Tell whether `raw` is `count` elements of equal length; False says nothing."""
+    size = len(raw)
+    if count < 8 or size % count or size < 4 * count:  # few are walked faster
+        return not size and not count
+    lengths = np.ndarray((count,), "<u4", raw, 0, (size // count,))
+    return bool((lengths == size // count - 4).all())
+
+
+def _check_correlation_id(
+    sequence_id: int | str, spec: ModelSpec, control: str, datatype: str
+) -> None:
+    given = BYTES if isinstance(sequence_id, str) else "UINT64"
+    if (given == BYTES) != (datatype == BYTES):
+        raise invalid_argument(
+            f"sequence control '{control}' of model '{spec.name}' expects a sequence id of "
+            f"datatype {datatype}, got one of datatype {given}"
+        )

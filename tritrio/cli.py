@@ -1,0 +1,191 @@
+"""The command line: Triton's flag names to `ServerOptions`, log lines, and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import trio
+
+from ._version import __version__
+from .options import DEFAULT_BYTE_BUDGET, ServerOptions
+from .server import StartError, serve_until_signal
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+"""Any start-up failure, a wrong command line included, or a stop that ran out of time."""
+
+_TRUE = {"true", "on", "1"}
+_FALSE = {"false", "off", "0"}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends with exit code 1, as Triton does, where argparse says 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_FAILED, f"tritrio: {message}\n")
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise argparse.ArgumentTypeError(f"expected true or false, got '{text}'")
+
+
+def _port(text: str) -> int:
+    if text.isascii() and text.isdigit() and int(text) <= 65535:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a port number up to 65535, got '{text}'")
+
+
+def _positive(text: str) -> int:
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a number above 0, got '{text}'")
+
+
+def _seconds(text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a number of seconds, got '{text}'")
+
+
+def _backend_setting(text: str) -> tuple[str, str, str]:
+    setting, equals, value = text.partition("=")
+    backend, comma, key = setting.rpartition(",")
+    if not equals or not key or (comma and not backend):
+        raise argparse.ArgumentTypeError(f"expected [<backend>,]<setting>=<value>, got '{text}'")
+    return backend, key, value
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the server's command line."""
+    parser = _Parser(
+        prog="tritrio",
+        description="Serve a Triton model repository over HTTP and gRPC.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"tritrio {__version__}")
+    add = parser.add_argument_group("models").add_argument
+    add(
+        "--model-repository",
+        "--model-store",
+        action="append",
+        type=Path,
+        metavar="DIR",
+        help="directory of model directories; repeatable",
+    )
+    add("--exit-on-error", type=_boolean, default=True, metavar="BOOL")
+    add("--strict-readiness", type=_boolean, default=True, metavar="BOOL")
+    add("--disable-auto-complete-config", action="store_true")
+    add(
+        "--backend-config",
+        action="append",
+        type=_backend_setting,
+        default=[],
+        metavar="[BACKEND,]KEY=VALUE",
+    )
+    add = parser.add_argument_group("server").add_argument
+    add("--id", default="triton", help="name in the server metadata")
+    add("--exit-timeout-secs", type=_seconds, default=30, metavar="SECONDS")
+    add(
+        "--byte-budget",
+        type=_positive,
+        default=DEFAULT_BYTE_BUDGET,
+        metavar="BYTES",
+        help="most bytes of request bodies and unsent responses held at once",
+    )
+    add("--log-verbose", type=_boolean, default=False, metavar="BOOL")
+    for name, title, port in (("http", "HTTP", 8000), ("grpc", "gRPC", 8001)):
+        add = parser.add_argument_group(title).add_argument
+        add(f"--allow-{name}", type=_boolean, default=True, metavar="BOOL")
+        add(f"--{name}-address", default="0.0.0.0", metavar="ADDRESS")  # noqa: S104
+        add(f"--{name}-port", type=_port, default=port, metavar="PORT")
+        if name == "http":
+            add("--http-max-input-size", type=_positive, default=64 * 1024**2, metavar="BYTES")
+            add("--http-server", choices=["tritrio", "hypercorn"], default="tritrio")
+            add(
+                "--http-half-close",
+                type=_boolean,
+                default=False,
+                metavar="BOOL",
+                help="answer clients that shut their sending side down early, "
+                "instead of cancelling their requests",
+            )
+    add = parser.add_argument_group("metrics").add_argument
+    add("--allow-metrics", type=_boolean, default=True, metavar="BOOL")
+    add("--metrics-address", metavar="ADDRESS", help="the HTTP address unless given")
+    add("--metrics-port", type=_port, default=8002, metavar="PORT")
+    return parser
+
+
+def parse_options(arguments: Sequence[str]) -> ServerOptions:
+    """Return the options a command line asks for; exits with 1 if it cannot be understood."""
+    parser = build_parser()
+    given = parser.parse_args(arguments)
+    if not given.model_repository:
+        parser.error("--model-repository is required: name the directory that holds the models")
+    backend_settings: dict[str, dict[str, str]] = {}
+    for backend, key, value in given.backend_config:
+        backend_settings.setdefault(backend, {})[key] = value
+    ports = [
+        (name, port)
+        for name, allowed, port in (
+            ("http", given.allow_http, given.http_port),
+            ("grpc", given.allow_grpc, given.grpc_port),
+            ("metrics", given.allow_metrics, given.metrics_port),
+        )
+        if allowed and port
+    ]
+    for index, (name, port) in enumerate(ports):
+        for other, taken in ports[:index]:
+            if port == taken:
+                parser.error(f"{other} and {name} cannot both be served on port {port}")
+    return ServerOptions(
+        model_repositories=tuple(given.model_repository),
+        server_id=given.id,
+        exit_on_error=given.exit_on_error,
+        strict_readiness=given.strict_readiness,
+        auto_complete_config=not given.disable_auto_complete_config,
+        exit_timeout_s=given.exit_timeout_secs,
+        backend_settings=backend_settings,
+        byte_budget=given.byte_budget,
+        http_address=given.http_address if given.allow_http else None,
+        http_port=given.http_port,
+        http_server=given.http_server,
+        http_input_bytes_max=given.http_max_input_size,
+        http_half_close=given.http_half_close,
+        grpc_address=given.grpc_address if given.allow_grpc else None,
+        grpc_port=given.grpc_port,
+        metrics_address=(
+            (given.metrics_address or given.http_address) if given.allow_metrics else None
+        ),
+        metrics_port=given.metrics_port,
+        log_verbose=given.log_verbose,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the server; returns its exit code."""
+    options = parse_options(sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname).1s %(name)s] %(message)s",
+    )
+    logging.getLogger("tritrio").setLevel(logging.DEBUG if options.log_verbose else logging.INFO)
+    try:
+        in_time = trio.run(
+            serve_until_signal, options, restrict_keyboard_interrupt_to_checkpoints=True
+        )
+    except StartError as error:
+        print(f"tritrio: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    return EXIT_OK if in_time else EXIT_FAILED
