@@ -69,10 +69,13 @@ class Completion:
 
     def drop(self, infer: Infer, now_s: float) -> None:
         """End a dispatched request that nobody waits for any more."""
+        assert infer.request.cancelled
         self.fail(infer, _CANCELLED, now_s)
 
     def fail(self, infer: Infer, error: RequestError, now_s: float) -> None:
-        """End a dispatched request with an error."""
+        """End a dispatched request with an error; one that nobody waits for is cancelled."""
+        if infer.request.cancelled:
+            error = _CANCELLED
         self._count_failure(infer, error, now_s)
         self.send(infer, self._error_response(infer, error))
 
@@ -121,8 +124,13 @@ class Completion:
         return InferResponse(self._name, self._version, infer.request.id, error=error)
 
 
+CUT_OFF = RequestError(
+    ErrorCode.UNAVAILABLE, "the model was stopped before it answered the request"
+)
+"""Ends what was dispatched when the time for a graceful stop is over."""
+
 _CANCELLED = RequestError(
     ErrorCode.CANCELLED,
-    "the request was cancelled before it was executed",
+    "the request was cancelled before it was answered",
     reason=FailureReason.CANCELED,
 )

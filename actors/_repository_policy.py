@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from ..protocol.errors import ErrorCode, RequestError, invalid_argument
+from ..protocol.errors import RequestError, invalid_argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,3 @@ def _action(name: str, found: list[ModelFiles]) -> Action:
     if files.fault is not None:
         return RefuseModel(name, files.fault)
     return LoadModel(files)
-
-
-def missing_versions(name: str) -> RequestError:
-    """Return why a model without any version to serve is not loaded."""
-    return RequestError(
-        ErrorCode.NOT_FOUND,
-        f"model '{name}' needs a directory for at least one version that its version_policy "
-        "selects, found none",
-    )

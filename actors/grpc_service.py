@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import trio
 from grpclib.const import Cardinality, Handler
@@ -19,21 +19,22 @@ from ..protocol.infer_wire import (
     decode_model_infer,
     encode_model_infer_response,
     encode_stream_response,
+    peek_request_id,
 )
 from ..protocol.pb import inference as pb
-from ..protocol.requests import InferRequest, InferResponse
+from ..protocol.requests import InferResponse
 from .grpc_stream import GrpcStream
 from .inference import infer_once, refuse_decoupled, submit
 from .reply import Reply
 from .router import Router
 from .server_info import ServerInfo
 
-if TYPE_CHECKING:
-    from .routing_table import ModelVersion
-
 STREAM_REQUESTS_MAX = 1024
 """Most requests of one ModelStreamInfer stream in flight; then the stream is not read further,
 which is flow control's own back-pressure. More than any model's queue needs to stay full."""
+
+GRPC_ERROR_KEY = "triton_grpc_error"
+"""Metadata key with which a client asks that errors end its stream as gRPC errors."""
 
 _SERVICE = "inference.GRPCInferenceService"
 
@@ -130,7 +131,7 @@ class InferenceService:
         version = self._router.table.find(request.model_name, request.model_version)
         refuse_decoupled(version, "ModelInfer")
         response = await infer_once(version, request, stream.arrived_s)
-        await stream.send_buffers(encode_model_infer_response(response))
+        await stream.send_buffers(encode_model_infer_response(response, request))
 
     async def _model_stream_infer(self, stream: GrpcStream) -> None:
         await _InferStream(stream, self._router).serve()
@@ -196,21 +197,24 @@ def _unary(method: _Method) -> Callable[[GrpcStream], Awaitable[None]]:
 
 
 class _InFlight:
-    """One request of a stream between intake and its last response."""
+    """One request of a stream between intake and its last response.
 
-    __slots__ = ("error", "reply", "request", "size_bytes")
+    Attributes:
+      request_id: The client's id for it.
+      size_bytes: Its message, held until it is answered.
+      empty_final: Whether the client wants an empty final response.
+      reply: Where its responses come, or None if it was refused.
+      error: Why it was refused.
+    """
 
-    def __init__(
-        self,
-        request: InferRequest,
-        size_bytes: int,
-        reply: Reply | None,
-        error: RequestError | None = None,
-    ) -> None:
-        self.request = request
+    __slots__ = ("empty_final", "error", "reply", "request_id", "size_bytes")
+
+    def __init__(self, request_id: str, size_bytes: int) -> None:
+        self.request_id = request_id
         self.size_bytes = size_bytes
-        self.reply = reply
-        self.error = error
+        self.empty_final = False
+        self.reply: Reply | None = None
+        self.error: RequestError | None = None
 
 
 @final
@@ -218,7 +222,8 @@ class _InferStream:
     """One ModelStreamInfer call: takes requests at once, answers each kind in its order.
 
     Responses of ordinary models are written in request order, those of decoupled models as they
-    come. Errors are messages of the stream and do not end it.
+    come. Errors are messages of the stream and do not end it, unless the client asked for gRPC
+    errors.
     """
 
     def __init__(self, stream: GrpcStream, router: Router) -> None:
@@ -227,37 +232,59 @@ class _InferStream:
         self._ordered: deque[_InFlight] = deque()
         self._ordered_arrived = trio.Event()
         self._free = trio.CapacityLimiter(STREAM_REQUESTS_MAX)
-        self._done = False
+        self._taken_all = False
+        self._grpc_errors = stream.metadata.get(GRPC_ERROR_KEY, [""])[0] == "true"
+        self._scope: trio.CancelScope | None = None
+        self._fatal: RequestError | None = None
 
     async def serve(self) -> None:
-        """Serve until the client has half-closed and every request is answered."""
+        """Serve until the client has half-closed and every request is answered.
+
+        Raises:
+          RequestError: a message is malformed, or the first failure if the client asked for
+            gRPC errors; what else is in flight is cancelled.
+        """
         try:
             async with trio.open_nursery() as nursery:
+                self._scope = nursery.cancel_scope
                 nursery.start_soon(self._answer_ordered)
-                await self._take(nursery)
-                self._done = True
+                await self._take_all(nursery)
+                self._taken_all = True
                 self._ordered_arrived.set()
         finally:
             for entry in self._ordered:
                 if entry.reply is not None:
                     entry.reply.close()
+        if self._fatal is not None:
+            raise self._fatal
 
-    async def _take(self, nursery: trio.Nursery) -> None:
+    def _end_with(self, error: RequestError) -> None:
+        assert self._scope is not None
+        self._fatal = error
+        self._scope.cancel()
+
+    async def _take_all(self, nursery: trio.Nursery) -> None:
         while True:
             data = await self._stream.recv_bytes()
             if data is None:
                 return
-            arrived_s = trio.current_time()
-            request = decode_model_infer(data)
-            entry = _InFlight(request, len(data), None)
+            entry = _InFlight("", len(data))
             await self._free.acquire_on_behalf_of(entry)
-            version: ModelVersion | None = None
+            decoupled = False
             try:
+                request = decode_model_infer(data)
+                entry.request_id = request.id
+                entry.empty_final = request.empty_final_response
                 version = self._router.table.find(request.model_name, request.model_version)
-                entry.reply = submit(version, request, arrived_s)
+                decoupled = version.spec.decoupled
+                entry.reply = submit(version, request, trio.current_time())
             except RequestError as error:
+                if error.code is ErrorCode.INTERNAL:
+                    self._end_with(error)  # not a ModelInferRequest at all
+                    return
+                entry.request_id = entry.request_id or peek_request_id(data)
                 entry.error = error
-            if version is not None and version.spec.decoupled and entry.reply is not None:
+            if decoupled and entry.reply is not None:
                 nursery.start_soon(self._answer, entry)
             else:
                 self._ordered.append(entry)
@@ -268,24 +295,26 @@ class _InferStream:
             while self._ordered:
                 await self._answer(self._ordered[0])
                 self._ordered.popleft()
-            if self._done:
+            if self._taken_all:
                 return
             self._ordered_arrived = trio.Event()
             await self._ordered_arrived.wait()
 
     async def _answer(self, entry: _InFlight) -> None:
         """Write every response of one request."""
-        request, reply, stream = entry.request, entry.reply, self._stream
+        reply, stream = entry.reply, self._stream
         try:
             if reply is None:
                 assert entry.error is not None
-                refused = InferResponse("", "", request.id, error=entry.error)
+                refused = InferResponse("", "", entry.request_id, error=entry.error)
                 await stream.send_buffers(encode_stream_response(refused, enqueued=False))
                 return
             while True:
                 response = await reply.receive()
-                if not response.empty or request.empty_final_response:
-                    await stream.send_buffers(encode_stream_response(response))
+                if response.error is not None and self._grpc_errors:
+                    self._end_with(response.error)
+                elif not response.empty or entry.empty_final:
+                    await stream.send_buffers(encode_stream_response(response, reply.request))
                 if response.final:
                     return
         finally:

@@ -16,8 +16,8 @@ from typing import TypeAlias, final
 import trio
 
 from ..memory.budget import ByteBudget
-from ..protocol.http_response import HttpResponse, encode_response, error_response
 from ..protocol.http_request import HTTP_1_0
+from ..protocol.http_response import HttpResponse, encode_response, error_response
 from ..protocol.http_session import (
     CONTINUE,
     HttpContinue,

@@ -13,7 +13,7 @@ import trio
 from ..backends.base import Batch, ModelInstance
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.requests import InferResponse
-from ._completion import Completion, nanoseconds
+from ._completion import CUT_OFF, Completion, nanoseconds
 from ._device_link import Device
 from .messages import Execute, Infer, InstanceIdle, SchedulerMessage
 
@@ -67,6 +67,9 @@ class Instance:
             while self._open:  # of a decoupled model, whose responses may come late
                 self._open_ended = trio.Event()
                 await self._open_ended.wait()
+        except trio.Cancelled:
+            self._fail_open(CUT_OFF)
+            raise
         finally:
             self._fail_open(self._internal("ended before it answered the request"))
 

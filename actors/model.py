@@ -16,12 +16,12 @@ import trio
 from ..backends.base import Backend, InstancePlace, ModelInstance, ModelSource
 from ..memory.cpu_quota import threads_per_instance, usable_cpus
 from ..protocol.config_rules import instances
-from ..protocol.errors import ErrorCode, FailureReason, RequestError
+from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.model_spec import ModelSpec
 from ..protocol.pb.inference import ModelConfig, ModelInstanceGroupKind
 from ..protocol.statistics import ModelStatistics
 from ._batch_policy import batch_policy
-from ._completion import Completion
+from ._completion import CUT_OFF, Completion
 from ._completion_order import CompletionOrder
 from ._device_link import Device, DeviceFactory
 from ._restart_policy import RestartBudget, RestartPolicy
@@ -302,14 +302,7 @@ class _Slot:
                 return
         now_s = trio.current_time()
         for infer in execute.infers:
-            self._completion.fail(infer, _CUT_OFF, now_s)
-
-
-_CUT_OFF = RequestError(
-    ErrorCode.UNAVAILABLE,
-    "the model was stopped before it executed the request",
-    reason=FailureReason.OTHER,
-)
+            self._completion.fail(infer, CUT_OFF, now_s)
 
 
 def _load(model: ModelInstance, name: str) -> RequestError | None:

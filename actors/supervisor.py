@@ -45,7 +45,8 @@ async def supervise(
             await on_crash()
             delay_s = policy.crashed(trio.current_time())
             if delay_s is None:
-                raise RestartBudgetSpentError(f"{name} crashed too often: {error}") from error
+                what = f"{type(error).__name__}: {error}"
+                raise RestartBudgetSpentError(f"{name} crashed too often: {what}") from error
             _logger.exception("%s crashed and is restarted in %s s", name, delay_s)
         else:
             return

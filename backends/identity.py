@@ -100,7 +100,9 @@ class IdentityInstance:
             form = self._outputs[tensor.name]
             if asked is None or form.name in asked:
                 shape = form.to_client(tensor.shape)
-                outputs.append(Tensor(form.name, tensor.datatype, shape, raw=tensor.raw))
+                raw = tensor.given_raw
+                array = tensor.array.reshape(shape) if raw is None else None
+                outputs.append(Tensor(form.name, tensor.datatype, shape, raw=raw, array=array))
         response = InferResponse(self._source.name, self._version, request.id, outputs)
         response.parameters = RESPONSE_PARAMETERS.copy()
         return response

@@ -1,9 +1,8 @@
-"""The objects a Python model works with: tensors, requests, responses, senders, errors.
+"""The requests, responses, senders and errors a Python model works with.
 
 Their names and methods are those of Triton's `triton_python_backend_utils`. Requests wrap the
 server's own request and look at a tensor only when the model does, so that a request costs about
-a microsecond. A model may write into the arrays it gets: those received in a read-only buffer are
-copied when first asked for. What it sends is copied, so that it may use its buffers again.
+a microsecond.
 """
 
 # ruff: noqa: SLF001 - these classes are one unit; what a model sees are their methods
@@ -13,22 +12,15 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, Self, final
+from typing import Final, Protocol, Self, final
 
-import numpy as np
-
-from ..protocol.dtypes import BYTES, CONFIG_NUMBERS, datatype_of
 from ..protocol.errors import ErrorCode
 from ..protocol.requests import InferRequest, Parameters, RequestedOutput
-from ..protocol.tensors import Array, Tensor as ServerTensor
+from .pb_tensor import Tensor, TritonModelException
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START: Final = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END: Final = 2
 TRITONSERVER_RESPONSE_COMPLETE_FINAL: Final = 1
-
-
-class TritonModelException(Exception):  # noqa: N818 - the name models catch
-    """A model used this module wrongly, or asked for what the server cannot do."""
 
 
 @final
@@ -66,143 +58,6 @@ class TritonError:
     def message(self) -> str:
         """Return the message."""
         return self._message
-
-
-@final
-class Tensor:
-    """One named tensor.
-
-    Args:
-      name: Not empty.
-      numpy_array: The elements; text, byte strings and objects are BYTES. Borrowed until the
-        response that holds the tensor was returned or sent.
-
-    Raises:
-      TritonModelException: the name is empty, or the elements are no numpy array.
-    """
-
-    __slots__ = ("_array", "_name", "_source")
-
-    def __init__(self, name: str, numpy_array: Array) -> None:
-        if not name:
-            raise TritonModelException("a Tensor needs a name, got an empty one")
-        if not isinstance(numpy_array, np.ndarray):
-            raise TritonModelException(
-                f"Tensor '{name}' needs a numpy array, got {type(numpy_array).__name__}"
-            )
-        self._name = name
-        self._array: Array | None = numpy_array
-        self._source: ServerTensor | None = None
-
-    @classmethod
-    def _received(cls, source: ServerTensor) -> Self:
-        tensor = cls.__new__(cls)
-        tensor._name = source.name
-        tensor._array = None
-        tensor._source = source
-        return tensor
-
-    def __repr__(self) -> str:
-        return f"<Tensor {self._name} {self.shape()}>"
-
-    def name(self) -> str:
-        """Return the name."""
-        return self._name
-
-    def shape(self) -> list[int]:
-        """Return all dimensions, the batch dimension included."""
-        return list(self.as_numpy().shape if self._source is None else self._source.shape)
-
-    def triton_dtype(self) -> int:
-        """Return the data type as its number in a model configuration, such as 11 for FP32."""
-        return CONFIG_NUMBERS[self._datatype()]
-
-    def _datatype(self) -> str:
-        if self._source is not None:
-            return self._source.datatype
-        assert self._array is not None
-        datatype = datatype_of(self._array.dtype)
-        if datatype is None:
-            raise TritonModelException(
-                f"Tensor '{self._name}' has elements of numpy type {self._array.dtype}, "
-                "which is no Triton data type"
-            )
-        return datatype
-
-    def as_numpy(self) -> Array:
-        """Return the elements, always the same array; writable.
-
-        BYTES are `bytes` objects; BF16 is `ml_dtypes.bfloat16`.
-        """
-        array = self._array
-        if array is None:
-            assert self._source is not None
-            array = self._source.array
-            if not array.flags.writeable:
-                array = array.copy()
-            self._array = array
-        return array
-
-    def is_cpu(self) -> bool:
-        """Return True: all tensors are in host memory."""
-        return True
-
-    def to_dlpack(self) -> Any:
-        """Return the elements as a DLPack capsule that shares their memory.
-
-        Raises:
-          TritonModelException: the tensor is BYTES, BF16 or not contiguous.
-        """
-        return self._shareable().__dlpack__()
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._shareable().__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.as_numpy().__dlpack_device__()
-
-    @classmethod
-    def from_dlpack(cls, name: str, tensor: Any) -> Self:
-        """Return a tensor that shares the memory of a DLPack capsule, or of an object with one.
-
-        Raises:
-          TritonModelException: it is not on the CPU, not contiguous, or of a type numpy lacks.
-        """
-        producer = tensor if hasattr(tensor, "__dlpack__") else _Capsule(tensor)
-        try:
-            array = np.from_dlpack(producer)
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise TritonModelException(f"Tensor '{name}' cannot use this DLPack: {error}") from None
-        if not array.flags.c_contiguous:
-            raise TritonModelException(
-                f"Tensor '{name}' needs a DLPack that is contiguous in C order, got strides "
-                f"{array.strides} for shape {array.shape}"
-            )
-        return cls(name, array)
-
-    def _shareable(self) -> Array:
-        array = self.as_numpy()
-        datatype = self._datatype()
-        if datatype in {BYTES, "BF16"} or not array.flags.c_contiguous:
-            what = "an array that is not contiguous" if datatype not in {BYTES, "BF16"} else datatype
-            raise TritonModelException(
-                f"Tensor '{self._name}' can be DLPack only as contiguous numbers that numpy "
-                f"knows, got {what}"
-            )
-        return array
-
-
-class _Capsule:
-    """Gives a bare DLPack capsule of host memory the methods that numpy asks for."""
-
-    def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0  # kDLCPU
 
 
 @final
@@ -367,7 +222,7 @@ class InferenceRequest:
 
     __slots__ = ("_answering", "_index", "_output_names", "_request", "_sender", "_tensors")
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - models may pass them by position
         self,
         request_id: str = "",
         correlation_id: int | str = 0,

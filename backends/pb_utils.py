@@ -23,10 +23,9 @@ from .pb_objects import (
     InferenceRequest,
     InferenceResponse,
     InferenceResponseSender,
-    Tensor,
     TritonError,
-    TritonModelException,
 )
+from .pb_tensor import Tensor, TritonModelException
 
 __all__ = [
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END",

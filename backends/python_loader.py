@@ -104,11 +104,11 @@ class ModelCode:
         try:
             yield
         finally:
-            for directory in self._directories:
-                sys.path.remove(directory)
             for name, module in list(sys.modules.items()):
                 if module is not self._module and self._is_own(module):
                     sys.modules.pop(name, None)
+            for directory in self._directories:
+                sys.path.remove(directory)
 
     def run(self, doing: str, function: Callable[..., T], *args: Any) -> T:
         """Call a function of the model, such as its `initialize`.
@@ -158,7 +158,7 @@ class ModelCode:
         places = [
             f"{self._shorten(frame.f_code.co_filename)}:{line} in {frame.f_code.co_name}"
             for frame, line in traceback.walk_tb(trace)
-            if frame.f_globals.get("__name__") != __name__
+            if not frame.f_globals.get("__name__", "").startswith("tritrio.")
         ]
         return places[-FRAMES_SHOWN_MAX:]
 

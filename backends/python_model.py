@@ -11,16 +11,14 @@ Source: the documented interface of Triton's Python backend.
 
 from __future__ import annotations
 
-import informt
+import inspect
 import json
 import logging
 from time import perf_counter_ns
 from typing import Any, Final, final
 
-import numpy as np
-
 from ..protocol.config_json import model_config_to_dict
-from ..protocol.dtypes import datatype_of
+from ..protocol.dtypes import BYTES, NUMPY_DTYPES, datatype_of
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.model_spec import ModelSpec
 from ..protocol.pb.inference import ModelConfig
@@ -31,7 +29,8 @@ from .base import Batch, InstancePlace, ModelInstance, ModelSource
 from .model_outputs import OutputForm, forms_of, names_asked_for
 from .parameters import yes_parameter
 from .pb_model_config import ModelConfig as ConfigBuilder
-from .pb_objects import InferenceRequest, InferenceResponse, Tensor, TritonModelException
+from .pb_objects import InferenceRequest, InferenceResponse
+from .pb_tensor import Tensor, TritonModelException
 from .python_loader import MODEL_CLASS, ModelCode
 
 DEFAULT_FILENAME: Final = "model.py"
@@ -68,7 +67,8 @@ class PythonBackend:
                 f"model '{source.name}': auto_complete_config must return the "
                 f"pb_utils.ModelConfig it was given, got {type(builder).__name__}"
             )
-        return builder.config
+        completed: ModelConfig = builder.config
+        return completed
 
     def create_instance(
         self, source: ModelSource, config: ModelConfig, place: InstancePlace
@@ -105,7 +105,7 @@ class PythonModelInstance:
         self._output_names = tuple(self._outputs)
         model_class = self._code.load_class()
         execute = getattr(model_class, "execute", None)
-        if not callable(execute) or informt.iscoroutinefunction(execute):
+        if not callable(execute) or inspect.iscoroutinefunction(execute):
             got = "an async one, which is not supported" if callable(execute) else "none"
             raise _fault(
                 f"model '{self._source.name}': expected a method 'execute' in "
@@ -124,7 +124,7 @@ class PythonModelInstance:
             try:
                 self._code.run("finalize", model.finalize)
             except RequestError as error:
-                _LOGGER.error("%s", error.message)
+                _LOGGER.error("%s", error.message)  # noqa: TRY400 - it holds the model's frames
         self._code.close()
 
     def execute(self, batch: Batch) -> None:
@@ -133,8 +133,7 @@ class PythonModelInstance:
         answering = _Answering(self, batch)
         wrap, names = InferenceRequest._received, self._output_names
         requests = [
-            wrap(request, index, answering, names)
-            for index, request in enumerate(batch.requests)
+            wrap(request, index, answering, names) for index, request in enumerate(batch.requests)
         ]
         batch.infer_start_ns = perf_counter_ns()
         responses: Any = None
@@ -209,9 +208,7 @@ class PythonModelInstance:
             form = self._outputs.get(name)
             if form is None or name in outputs:
                 what = "is not in its configuration" if form is None else "came twice"
-                return self.failure(
-                    request, f"model '{self._source.name}': output '{name}' {what}"
-                )
+                return self.failure(request, f"model '{self._source.name}': output '{name}' {what}")
             if asked is None or name in asked:
                 try:
                     outputs[name] = self._to_server_tensor(tensor, form)
@@ -220,9 +217,7 @@ class PythonModelInstance:
                         request,
                         f"model '{self._source.name}': output '{name}' {error}",
                     )
-        answer = InferResponse(
-            self._source.name, self._version, request.id, list(outputs.values())
-        )
+        answer = InferResponse(self._source.name, self._version, request.id, list(outputs.values()))
         if response._parameters is not None:
             answer.parameters = response._parameters
         return answer
@@ -235,6 +230,8 @@ class PythonModelInstance:
             if found is None or (self._checks_outputs and found != datatype):
                 raise ValueError(f"must be {datatype}, got {found or array.dtype}")
             datatype = found
+            if datatype != BYTES:
+                array = array.astype(NUMPY_DTYPES[datatype])  # of another byte order
         shape = array.shape
         rank = len(form.model_shape)
         if len(shape) == rank:
@@ -244,12 +241,13 @@ class PythonModelInstance:
                 f"must have {rank} dimensions as in {shape_text(form.model_shape)}, "
                 f"got shape {shape_text(shape)}"
             )
-        if array.dtype.kind in "OSU":
+        # Copied, because the model may use its array again before this response is written; and
+        # copied into what goes over the wire, so that the event loop need not convert it.
+        if datatype == BYTES:
             raw = encode_bytes_elements(array.ravel().tolist())
-            return ServerTensor(form.name, datatype, shape, raw=raw)
-        # A copy, because the model may use its buffer again before this response is written.
-        copy = np.array(array, array.dtype.newbyteorder("<"), order="C")
-        return ServerTensor(form.name, datatype, shape, array=copy.reshape(shape))
+        else:
+            raw = array.tobytes()
+        return ServerTensor(form.name, datatype, shape, raw=raw)
 
     def failure(
         self, request: InferRequest, message: str, code: ErrorCode = ErrorCode.INTERNAL

@@ -17,7 +17,7 @@ from .config_rules import ConfigContext, is_ensemble
 from .pb.inference import ModelConfig, ModelInstanceGroup, ModelInstanceGroupKind
 
 INSTANCES_MAX: Final = 1024
-"""Most instances of one group on one device: each is a thread or a process."""
+"""Most instances of one model: each is a thread or a process."""
 BATCH_STRATEGY_PARAMETER: Final = "TRITON_BATCH_STRATEGY_PATH"
 
 
@@ -119,16 +119,19 @@ def _check_metrics(config: ModelConfig) -> None:
             raise fault(config, f"{label}: its histogram_options have no buckets")
 
 
-def _check_has_instances(config: ModelConfig) -> None:
+def _check_instances(config: ModelConfig) -> None:
     if not config.instance_group and not is_ensemble(config):
         raise fault(config, "at least one instance_group is required")
+    total = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
+    if total > INSTANCES_MAX:
+        raise fault(
+            config, f"instance_group: expected at most {INSTANCES_MAX} instances, got {total}"
+        )
 
 
 def _check_group(config: ModelConfig, group: ModelInstanceGroup, context: ConfigContext) -> None:
     label = f"instance_group '{group.name}'"
     kind = known_name(config, f"{label} kind", ModelInstanceGroupKind(group.kind))
-    if group.count > INSTANCES_MAX:
-        raise fault(config, f"{label}: count must be at most {INSTANCES_MAX}, got {group.count}")
     if group.profile and config.platform != TENSORRT_PLATFORM and config.backend != "tensorrt":
         raise fault(config, f"{label}: profile is for TensorRT models only")
     if group.kind != ModelInstanceGroupKind.GPU:
@@ -158,5 +161,5 @@ _CHECKS: Final[tuple[Callable[[ModelConfig], None], ...]] = (
     _check_metrics,
     check_tensors,
     check_batch_tensors,
-    _check_has_instances,
+    _check_instances,
 )

@@ -25,7 +25,8 @@ TIMEOUT_DIGITS_MAX: Final = 8
 """By the specification; more would not be a number of any clock."""
 
 _CONTENT_TYPE: Final = "application/grpc"
-_UNIT_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_SECONDS: Final = {b"H": 3600, b"M": 60, b"S": 1}
+_PARTS_OF_A_SECOND: Final = {b"m": 10**3, b"u": 10**6, b"n": 10**9}
 _NOT_METADATA: Final = frozenset((b"content-type", b"te"))
 _RESPONSE_FIELDS: Final = [(":status", "200"), ("content-type", _CONTENT_TYPE)]
 _CUT_ESCAPE: Final = re.compile("%[0-9A-F]?$")
@@ -165,10 +166,12 @@ def _is_grpc(content_type: bytes) -> bool:
 def _parse_timeout(value: bytes | None) -> float | None:
     if value is None:
         return None
-    digits, unit_s = value[:-1], _UNIT_S.get(value[-1:])
-    if unit_s is None or not digits.isdigit() or len(digits) > TIMEOUT_DIGITS_MAX:
+    digits, unit = value[:-1], value[-1:]
+    if not digits.isdigit() or len(digits) > TIMEOUT_DIGITS_MAX:
         return None
-    return int(digits) * unit_s
+    if unit in _SECONDS:
+        return float(int(digits) * _SECONDS[unit])
+    return int(digits) / _PARTS_OF_A_SECOND[unit] if unit in _PARTS_OF_A_SECOND else None
 
 
 def _decode_binary(value: bytes) -> list[bytes]:

@@ -340,8 +340,7 @@ class GrpcSession:
         except MessageError as error:
             fault, credit = error, 0
         self._buffered_bytes += inbox.buffered_bytes
-        for message in messages:
-            events.append(MessageReceived(stream_id, message))
+        events += [MessageReceived(stream_id, message) for message in messages]
         self._unconsumed_messages += len(messages)
         if self._unconsumed_messages > UNCONSUMED_MESSAGES_MAX:
             fault = MessageError(

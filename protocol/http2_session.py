@@ -317,9 +317,10 @@ class Http2Session:
     def on_settings(self, settings: list[tuple[int, int]]) -> None:
         """Heed the peer's settings. HEADER_TABLE_SIZE is moot: our blocks use no dynamic table."""
         self._conduct.strike()
+        initial_window = self._writer.initial_window
         for key, value in settings:
             if key == INITIAL_WINDOW_SIZE:
-                self._set_initial_window(value)
+                initial_window = value
             elif key == MAX_FRAME_SIZE:
                 if not FRAME_BYTES_MIN <= value <= FRAME_BYTES_CEILING:
                     raise protocol_error(f"MAX_FRAME_SIZE must be 2**14 to 2**24-1, got {value}.")
@@ -327,6 +328,7 @@ class Http2Session:
             elif key == ENABLE_PUSH and value > 1:
                 raise protocol_error(f"ENABLE_PUSH must be 0 or 1, got {value}.")
         self._answer(frame(SETTINGS, ACK, 0))
+        self._set_initial_window(initial_window)  # what it lets through comes after the answer
 
     def _set_initial_window(self, size: int) -> None:
         change = size - self._writer.initial_window
@@ -338,7 +340,7 @@ class Http2Session:
         self._writer.initial_window = size
         for stream in list(self._streams.values()):
             stream.send_window += change
-            if change > 0 and self._writer.flush(stream):
+            if stream.queue is not None and self._writer.flush(stream):
                 self._on_emptied(stream)
 
     def on_ping(self, payload: bytes) -> None:

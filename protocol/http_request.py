@@ -26,6 +26,7 @@ CONTENT_LENGTH_DIGITS_MAX: Final = 19
 
 HTTP_1_1: Final = b"HTTP/1.1"
 HTTP_1_0: Final = b"HTTP/1.0"
+_SHOWN_BYTES: Final = 16  # of a faulty version, in the message that refuses it
 _UNREPEATABLE: Final = (b"content-length", b"host", b"transfer-encoding")
 
 
@@ -112,9 +113,40 @@ def parse_head(head: bytes, limits: HttpLimits) -> HttpRequest:
     Raises:
       Refused: The head is malformed, ambiguous or over a limit.
     """
+    line = parse_request_line(head, limits)
     fields = _Fields()
     feed(HttpRequestParser(fields), head)
-    return _checked(head, fields.raw, limits)
+    return _checked(line, fields.raw, limits)
+
+
+def parse_request_line(head: bytes, limits: HttpLimits) -> tuple[bytes, bytes, bytes]:
+    """Return method, target in origin form, and version; which characters they hold is unchecked.
+
+    Args:
+      head: The first bytes of a head, the end of its first line among them.
+      limits: What the client may send.
+
+    Raises:
+      Refused: The line does not have this form, or is over a limit.
+    """
+    end = head.find(b"\n")
+    if not head.startswith(b"\r", end - 1):
+        raise Refused(400, "expected CR LF at the end of the request line, got LF alone")
+    parts = head[: end - 1].split(b" ")
+    if len(parts) != 3:
+        raise Refused(400, "expected a request line of method, target and HTTP version")
+    method, target, version = parts
+    if version not in {HTTP_1_1, HTTP_1_0}:
+        status = 505 if version.startswith(b"HTTP/") else 400
+        shown = version[:_SHOWN_BYTES].decode("latin-1")
+        raise Refused(status, f"expected HTTP/1.1 or HTTP/1.0, got {shown!r}")
+    if method == b"CONNECT":
+        raise Refused(501, "this server is no proxy: CONNECT is not supported")
+    if len(target) > limits.target_bytes_max:
+        raise target_too_long(limits)
+    if not target.startswith(b"/") or b"#" in target:
+        target = _origin_form(target)
+    return method, target, version
 
 
 class _Fields:
@@ -129,9 +161,11 @@ class _Fields:
         self.raw.append((name, value.rstrip()))  # The parser leaves trailing blanks on.
 
 
-def _checked(head: bytes, raw: list[tuple[bytes, bytes]], limits: HttpLimits) -> HttpRequest:
-    """Check what llhttp leaves open in a head it has accepted."""
-    method, target, version = _request_line(head, limits)
+def _checked(
+    line: tuple[bytes, bytes, bytes], raw: list[tuple[bytes, bytes]], limits: HttpLimits
+) -> HttpRequest:
+    """Check what llhttp leaves open in the headers it has accepted."""
+    method, target, version = line
     if len(raw) > limits.headers_max:
         raise Refused(431, f"a request may have {limits.headers_max} headers, got {len(raw)}")
     headers = {name.lower(): value for name, value in raw}
@@ -164,23 +198,6 @@ def _checked(head: bytes, raw: list[tuple[bytes, bytes]], limits: HttpLimits) ->
         keep_alive,
         expects_continue,
     )
-
-
-def _request_line(head: bytes, limits: HttpLimits) -> tuple[bytes, bytes, bytes]:
-    """Return method, target in origin form, and version."""
-    line = head[: head.find(b"\r\n")].split(b" ")
-    if len(line) != 3:
-        raise Refused(400, "expected a request line of method, target and HTTP version")
-    method, target, version = line
-    if version not in {HTTP_1_1, HTTP_1_0}:
-        raise Refused(505, f"expected HTTP/1.1 or HTTP/1.0, got {version.decode('latin-1')}")
-    if method == b"CONNECT":
-        raise Refused(501, "this server is no proxy: CONNECT is not supported")
-    if len(target) > limits.target_bytes_max:
-        raise target_too_long(limits)
-    if not target.startswith(b"/") or b"#" in target:
-        target = _origin_form(target)
-    return method, target, version
 
 
 def target_too_long(limits: HttpLimits) -> Refused:

@@ -14,10 +14,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias, final
 
-from httptools import HttpRequestParser
-
 from .http_chunked import ChunkDecoder
-from .http_request import HttpLimits, HttpRequest, Refused, feed, parse_head, target_too_long
+from .http_request import (
+    HttpLimits,
+    HttpRequest,
+    Refused,
+    parse_head,
+    parse_request_line,
+    target_too_long,
+)
 
 __all__ = [
     "CONTINUE",
@@ -37,8 +42,8 @@ BLANK_BYTES_MAX: Final = 8
 """CR and LF skipped before a request line: four empty lines, where old clients send one."""
 
 _HEAD_END: Final = b"\r\n\r\n"
-_CR: Final = ord("\r")
-_LF: Final = ord("\n")
+_A: Final = ord("A")
+_Z: Final = ord("Z")
 
 
 @dataclass(slots=True)
@@ -88,8 +93,8 @@ class HttpSession:
         "_head",
         "_head_bytes",
         "_limits",
+        "_line_checked",
         "_request",
-        "_watch",
     )
 
     def __init__(self, limits: HttpLimits, *, admit: Admit | None = None) -> None:
@@ -98,7 +103,7 @@ class HttpSession:
         self._end: HttpState | None = None  # CLOSED or FAILED
         self._blank_bytes = 0  # skipped before the request line
         self._head = bytearray()  # an unfinished head
-        self._watch: HttpRequestParser | None = None  # has parsed all of _head, keeps nothing
+        self._line_checked = False  # the request line in _head
         self._request: HttpRequest | None = None  # whose body is coming
         self._head_bytes = 0  # of _request
         self._body = bytearray()
@@ -174,13 +179,13 @@ class HttpSession:
         """
         self._end = HttpState.FAILED
         self._head = self._body = bytearray()
-        self._request = self._chunks = self._watch = None
+        self._request = self._chunks = None
         self._body_bytes_missing = 0
 
     def _receive_head(self, data: bytes, position: int, events: list[HttpEvent]) -> int:
         if self._head:
             return self._resume_head(data, position, events)
-        if self._blank_bytes or data[position] in {_CR, _LF}:
+        if self._blank_bytes or not _A <= data[position] <= _Z:
             position = self._skip_blank_lines(data, position)
             if position == len(data):
                 return position
@@ -191,14 +196,14 @@ class HttpSession:
         return end
 
     def _skip_blank_lines(self, data: bytes, position: int) -> int:
-        """Step over empty lines before a request line, which RFC 9112 2.2 tells to ignore."""
+        """Step over empty lines, which RFC 9112 2.2 tells to ignore, to what can be a method."""
         while position < len(data) and data[position] == b"\r\n"[self._blank_bytes % 2]:
             self._blank_bytes += 1
             position += 1
             if self._blank_bytes > BLANK_BYTES_MAX:
                 raise Refused(400, "expected a request line, got one empty line after another")
-        if position < len(data) and (self._blank_bytes % 2 or data[position] == _LF):
-            raise Refused(400, "expected CR LF as the end of a line, got one without the other")
+        if position < len(data) and (self._blank_bytes % 2 or not _A <= data[position] <= _Z):
+            raise Refused(400, f"expected an HTTP/1.1 request, got byte {data[position]:#04x}")
         return position
 
     def _resume_head(self, data: bytes, position: int, events: list[HttpEvent]) -> int:
@@ -210,15 +215,15 @@ class HttpSession:
         end = head.find(_HEAD_END, max(0, held - len(_HEAD_END) + 1)) + len(_HEAD_END)
         if len(_HEAD_END) <= end <= limit:
             self._head = bytearray()
-            self._watch = None
+            self._line_checked = False
             self._begin(bytes(head[:end]), events)
             return position + end - held
-        # Rubbish is refused when it comes, not when the read timeout ends the wait for a head.
-        if self._watch is None:
-            self._watch = HttpRequestParser(None)
-        feed(self._watch, head[held:])
+        if not self._line_checked and head.find(b"\n", held, limit) >= 0:
+            # Another protocol is refused when it comes, not when the wait for a head times out.
+            parse_request_line(bytes(head), self._limits)
+            self._line_checked = True
         if len(head) > limit:
-            if b"\r\n" not in head:
+            if not self._line_checked:
                 raise target_too_long(self._limits)
             raise Refused(431, f"request line and headers may have {limit} bytes, got more")
         return len(data)

@@ -1,7 +1,7 @@
 """ModelInfer requests on the protobuf wire, without copies of tensor data.
 
 A client that sends the same kind of request again sends the same bytes before its raw tensor
-contents, so what they mean is kept by those bytes.
+contents but for the id, so what they mean is kept by those bytes.
 Source: `grpc_service.proto`, ModelInferRequest.
 """
 
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, final
 
 from .errors import RequestError, invalid_argument
 from .infer_contents import Contents, read_contents, tensor_from_contents
-from .json_codec import RANK_MAX
+from .json_header import RANK_MAX
 from .protobuf_wire import (
     FIXED64,
     LENGTH_DELIMITED,
@@ -39,6 +39,7 @@ CACHED_PREFIXES_MAX: Final = 256
 _TEXT_FIELDS: Final = {1: "model_name", 2: "model_version", 3: "id"}
 _RAW_FIELD = 7
 _RAW_TAG = _RAW_FIELD << 3 | LENGTH_DELIMITED
+_ID_TAG = 3 << 3 | LENGTH_DELIMITED
 _UINT64_PARAM = 5
 _DOUBLE = struct.Struct("<d")
 
@@ -63,7 +64,7 @@ class _Input:
 
 @final
 class _Prefix:
-    """What the bytes before the raw contents say: all but the data."""
+    """What the bytes before the raw contents say: all but the id and the data."""
 
     __slots__ = ("inputs", "request")
 
@@ -85,18 +86,19 @@ def decode_model_infer(message: Buffer) -> InferRequest:
       RequestError: INTERNAL if the bytes are no such message, INVALID_ARG for a fault in what it
         says, NOT_FOUND for a shared memory region.
     """
-    length = _prefix_length(message)
-    prefix = _prefixes.get(bytes(message[:length])) if length else None
+    key, length, request_id = _prefix_key(message)
+    prefix = _prefixes.get(key) if length else None
     if prefix is not None:
         raws = _only_raws(message, length)
         if raws is not None and len(raws) >= len(prefix.inputs):
             known = prefix.request
             request = known.without_inputs(known.model_name, known.model_version)
+            request.id = request_id
             inputs = request.inputs
             for (name, datatype, shape), raw in zip(prefix.inputs, raws, strict=False):
                 inputs[name] = Tensor(name, datatype, shape, raw=raw)
             return request
-    return _parse(message, length)
+    return _parse(message, key)
 
 
 def peek_request_id(message: Buffer) -> str:
@@ -111,26 +113,37 @@ def peek_request_id(message: Buffer) -> str:
     return request_id
 
 
-def _prefix_length(message: Buffer) -> int:
-    """Return the bytes before the first raw contents, 0 if they are not worth keeping."""
+def _prefix_key(message: Buffer) -> tuple[bytes, int, str]:
+    """Return the bytes before the first raw contents without the id, their length, and the id.
+
+    The length is 0 if the bytes are not worth keeping; that says nothing else about the message.
+    """
     position = 0
+    id_start = id_stop = 0
+    request_id = ""
     end = min(len(message), CACHED_PREFIX_BYTES_MAX)
     while position < end - 2:
         tag = message[position]
         if tag == _RAW_TAG:
-            return position
+            key = bytes(message[:id_start]) + bytes(message[id_stop:position])
+            return key, position, request_id
         if tag & 0x87 != LENGTH_DELIMITED:
-            return 0
+            break
         size = message[position + 1]
-        position += 2
+        value = position + 2
         if size >= 0x80:
-            high = message[position]
+            high = message[value]
             if high >= 0x80:
-                return 0
+                break
             size = size & 0x7F | high << 7
-            position += 1
-        position += size
-    return 0
+            value += 1
+        if tag == _ID_TAG:
+            if id_stop or value + size > end:
+                break
+            request_id = read_text(message, value, value + size)
+            id_start, id_stop = position, value + size
+        position = value + size
+    return b"", 0, ""
 
 
 def _only_raws(message: Buffer, position: int) -> list[Buffer] | None:
@@ -154,7 +167,7 @@ def _only_raws(message: Buffer, position: int) -> list[Buffer] | None:
     return raws
 
 
-def _parse(message: Buffer, prefix_length: int) -> InferRequest:
+def _parse(message: Buffer, key: bytes) -> InferRequest:
     request = InferRequest("")
     parameters: dict[str, Parameter] = {}
     inputs: dict[str, _Input] = {}
@@ -185,15 +198,15 @@ def _parse(message: Buffer, prefix_length: int) -> InferRequest:
             outputs[output.name] = output
     request.outputs = tuple(outputs.values())
     take_parameters(request, _request_parameters(parameters), grpc=True)
-    if prefix_length and in_order and all(not tensor.contents for tensor in inputs.values()):
-        _keep(bytes(message[:prefix_length]), request, inputs)
+    if key and in_order:
+        _keep(key, request, inputs)
     _give_data(request, inputs, raws)
     return request
 
 
 def _keep(prefix: bytes, request: InferRequest, inputs: dict[str, _Input]) -> None:
     for tensor in inputs.values():
-        if tensor.parameters:  # shared memory, or nothing the server knows
+        if tensor.contents or tensor.parameters:
             return
     header = request.without_inputs(request.model_name, request.model_version)
     if len(_prefixes) >= CACHED_PREFIXES_MAX:

@@ -1,176 +1,213 @@
-"""The JSON part of an inference request over HTTP.
+"""Inference requests and responses over HTTP: a JSON part, and tensors as binary blobs behind it.
 
-Source: KServe v2 "Inference Request JSON Object", with the binary tensor data extension.
+A client that sends the same kind of request again sends the same JSON part but for the id, so
+parsed ones are kept by their bytes. Responses are put together from encoded pieces kept the same
+way.
+Source: KServe v2 with the binary tensor data extension; Triton's raw-binary requests.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias, final
+from typing import Final
 
-from .dtypes import ITEM_SIZE_BYTES
-from .errors import RequestError, invalid_argument
-from .json_tensors import tensor_from_json
-from .json_text import parse_object
-from .request_parameters import (
-    requested_output,
-    shared_memory_region,
-    take_parameters,
-    unknown_region,
-)
-from .request_rules import INT64_MAX
-from .requests import InferRequest, RequestedOutput
-from .tensors import Shape, Tensor
-from .wording import quoted, shown
+import orjson
 
-RANK_MAX: Final = 64
-"""Most dimensions of a tensor; what numpy can hold."""
+from .binary_codec import HEADER_NAME, decode_single_input, parse_header_length
+from .errors import invalid_argument
+from .json_header import RequestHeader, parse_header
+from .json_tensors import json_from_tensor
+from .json_text import dump_json
+from .model_spec import ModelSpec
+from .requests import InferRequest, InferResponse
+from .tensors import Buffer, Shape, Tensor
+from .wording import quoted
 
-InputHeader: TypeAlias = tuple[str, str, Shape, int, Tensor | None]
-"""Name, datatype, shape, and either the size of its blob in bytes or its tensor."""
+__all__ = ["INPUT_BYTES_MAX", "decode_infer", "encode_infer_response", "parse_header_length"]
 
+INPUT_BYTES_MAX: Final = 67108864
+"""Default of --http-max-input-size, as Triton's."""
+CACHED_HEADER_BYTES_MAX: Final = 4096
+"""Longer JSON parts are parsed each time: parsing is then little beside the rest."""
+CACHED_HEADERS_MAX: Final = 256
+"""Kept JSON parts; with the one above this bounds the cache to a few MiB."""
+CACHED_PIECES_MAX: Final = 1024
+"""Kept pieces of responses; variable shapes could make any number of them."""
 
-@final
-class RequestHeader:
-    """What the JSON part says.
-
-    Attributes:
-      request: Everything but model and inputs; copied for each request, see `without_inputs`.
-      inputs: In the order of their blobs.
-      reusable: Whether no input holds its data, so that equal bytes mean an equal header.
-    """
-
-    __slots__ = ("inputs", "request", "reusable")
-
-    def __init__(self, request: InferRequest, inputs: list[InputHeader]) -> None:
-        self.request = request
-        self.inputs = inputs
-        self.reusable = all(tensor is None for *_, tensor in inputs)
+_ID_START = b'{"id":"'
+_headers: dict[bytes, RequestHeader] = {}
+_models: dict[tuple[str, str], bytes] = {}
+_binary_outputs: dict[tuple[str, str, Shape, int], bytes] = {}
 
 
-def parse_header(text: bytes, limit_bytes: int) -> RequestHeader:
-    """Return what the JSON part of a request says; tensors given inline are converted.
+def decode_infer(
+    body: Buffer,
+    *,
+    header_length: int | None,
+    spec: ModelSpec,
+    model_name: str,
+    model_version: str,
+    limit_bytes: int = INPUT_BYTES_MAX,
+) -> InferRequest:
+    """Return the request in the body of an infer call, not yet checked against the model.
+
+    Args:
+      body: The decompressed body. Binary tensors are views on it, so it must not change.
+      header_length: Bytes of the JSON part; 0 for a body that is the data of the single input;
+        None if all is JSON.
+      spec: The model, for bodies without JSON.
+      model_name: As asked for.
+      model_version: As asked for; "" for the latest.
+      limit_bytes: Most bytes of the JSON part, of an input in it, and of a body without JSON.
 
     Raises:
-      RequestError: INVALID_ARG, naming the member at fault; NOT_FOUND for a shared memory region.
+      RequestError: INVALID_ARG; states what was expected and what came.
     """
-    document = parse_object(text, "the request")
-    request = InferRequest("")
-    request.id = _text(document, "id", "the request", "")
-    take_parameters(request, _object(document, "parameters", "the request"), grpc=False)
-    inputs: dict[str, InputHeader] = {}
-    for index, item in enumerate(_objects(document, "inputs")):
-        header = _input(item, index, limit_bytes)
-        if header[0] in inputs:
-            raise invalid_argument(f"input {quoted(header[0])} is listed more than once")
-        inputs[header[0]] = header
-    outputs: dict[str, RequestedOutput] = {}
-    if "outputs" in document:
-        for index, item in enumerate(_objects(document, "outputs")):
-            where = f"output {index}"
-            output = requested_output(
-                _text(item, "name", where), _object(item, "parameters", where), grpc=False
+    size = len(body)
+    if header_length is None:
+        header_length = size
+    elif header_length == 0:
+        return decode_single_input(body, spec, model_name, model_version, limit_bytes)
+    elif header_length > size:
+        raise invalid_argument(
+            f"{HEADER_NAME} promises {header_length} bytes of JSON, but {header_length - size} of "
+            "them are missing"
+        )
+    if header_length > limit_bytes:
+        raise invalid_argument(
+            f"the JSON part of the request has {header_length} bytes, over the limit of "
+            f"{limit_bytes} bytes set by --http-max-input-size"
+        )
+    text = bytes(body if header_length == size else body[:header_length])
+    key, request_id = _header_key(text)
+    header = _headers.get(key)
+    if header is None:
+        header = parse_header(text, limit_bytes)
+        if header.reusable and header_length <= CACHED_HEADER_BYTES_MAX:
+            if len(_headers) >= CACHED_HEADERS_MAX:
+                _headers.clear()
+            _headers[key] = header
+    request = header.request.without_inputs(model_name, model_version)
+    if request_id is not None:
+        request.id = request_id
+    inputs = request.inputs
+    view = memoryview(body)
+    start = header_length
+    for name, datatype, shape, byte_size, tensor in header.inputs:
+        if tensor is None:
+            end = start + byte_size
+            tensor = Tensor(name, datatype, shape, raw=view[start:end])  # noqa: PLW2901 - its blob
+            start = end
+        inputs[name] = tensor
+    if start != size:
+        _check_blob_sizes(header, size - header_length, model_name)
+    return request
+
+
+def _header_key(text: bytes) -> tuple[bytes, str | None]:
+    """Return what a JSON part is kept by, and the id where that leaves it out.
+
+    Clients count their requests in the id, which they write first.
+    """
+    if not text.startswith(_ID_START):
+        return text, None
+    stop = text.find(b'"', len(_ID_START))
+    request_id = str(text[len(_ID_START) : stop], "latin-1")
+    if not request_id.isascii() or not request_id.isprintable() or "\\" in request_id or stop < 0:
+        return text, None
+    return _ID_START + text[stop:], request_id
+
+
+def _check_blob_sizes(header: RequestHeader, size: int, model_name: str) -> None:
+    """Say which input the blobs are too short for, or that bytes are left over."""
+    start = 0
+    for name, _, _, byte_size, _ in header.inputs:
+        start += byte_size
+        if start > size:
+            raise invalid_argument(
+                f"input {quoted(name)} of model {quoted(model_name)} has a 'binary_data_size' of "
+                f"{byte_size}, but {start - size} bytes of it are missing from the request"
             )
-            if output.name in outputs:
-                raise invalid_argument(f"output {quoted(output.name)} is requested more than once")
-            outputs[output.name] = output
-    request.outputs = tuple(outputs.values())
-    return RequestHeader(request, list(inputs.values()))
-
-
-def _input(item: dict[str, Any], index: int, limit_bytes: int) -> InputHeader:
-    where = f"input {index}"
-    name = _text(item, "name", where)
-    where = f"input {quoted(name)}"
-    datatype = _datatype(_text(item, "datatype", where), where)
-    shape = _shape(item, where)
-    parameters = _object(item, "parameters", where)
-    region = shared_memory_region(parameters, where)
-    given = [
-        option
-        for option, present in (
-            ("data", "data" in item),
-            ("binary_data_size", "binary_data_size" in parameters),
-            ("shared_memory_region", region is not None),
-        )
-        if present
-    ]
-    if len(given) != 1:
-        raise invalid_argument(
-            f"{where} must have exactly one of 'data', 'binary_data_size' and "
-            f"'shared_memory_region', got {' and '.join(given) or 'none'}"
-        )
-    if region is not None:
-        raise unknown_region(region)
-    if "data" in item:
-        tensor = tensor_from_json(name, datatype, shape, item["data"], limit_bytes)
-        return name, datatype, shape, 0, tensor
-    size = parameters["binary_data_size"]
-    if type(size) is not int or not 0 <= size <= INT64_MAX:
-        raise invalid_argument(
-            f"parameter 'binary_data_size' of {where} must be an integer >= 0, got {shown(size)}"
-        )
-    return name, datatype, shape, size, None
-
-
-def _datatype(given: str, where: str) -> str:
-    if given in ITEM_SIZE_BYTES:
-        return given
-    meant = given.upper().removeprefix("TYPE_").replace("STRING", "BYTES")
-    hint = f"; write '{meant}'" if meant in ITEM_SIZE_BYTES else ""
     raise invalid_argument(
-        f"{where} has the unknown datatype {quoted(given)}, expected one of "
-        f"{', '.join(ITEM_SIZE_BYTES)}{hint}"
+        f"expected {start} bytes of binary input data for model {quoted(model_name)}, got "
+        f"{size - start} extra bytes"
     )
 
 
-def _shape(item: dict[str, Any], where: str) -> Shape:
-    shape = _member(item, "shape", where)
-    if type(shape) is not list:
-        raise invalid_argument(
-            f"member 'shape' of {where} must be an array of integers >= 0, got {shown(shape)}"
-        )
-    if len(shape) > RANK_MAX:
-        raise invalid_argument(
-            f"member 'shape' of {where} may have {RANK_MAX} dimensions, got {len(shape)}"
-        )
-    for dim in shape:
-        if type(dim) is not int or not 0 <= dim <= INT64_MAX:
-            raise invalid_argument(
-                f"member 'shape' of {where} must be an array of integers >= 0, got {shown(dim)} "
-                "in it"
-            )
-    return tuple(shape)
+def encode_infer_response(
+    response: InferResponse, request: InferRequest
+) -> tuple[list[Buffer], int | None]:
+    """Return the body of a successful answer.
+
+    Args:
+      response: Without an error; outputs that were not asked for are left out.
+      request: Says which outputs, and which of them as binary data.
+
+    Returns:
+      The parts of the body, and the bytes of its JSON part if binary data follows it. Parts are
+      borrowed from the response's tensors.
+
+    Raises:
+      RequestError: an output has no JSON form and was not asked for as binary data.
+    """
+    binary_default = request.binary_default
+    wanted = {output.name: output.binary for output in request.outputs}
+    texts: list[bytes] = []
+    parts: list[Buffer] = [b""]
+    for tensor in response.outputs:
+        name = tensor.name
+        binary: bool | None = binary_default
+        if wanted:
+            if name not in wanted:
+                continue
+            binary = wanted[name]
+            if binary is None:
+                binary = binary_default
+        if binary:
+            raw = tensor.raw
+            key = (name, tensor.datatype, tensor.shape, len(raw))
+            texts.append(_binary_outputs.get(key) or _binary_output(key))
+            if key[3]:
+                parts.append(raw)
+        else:
+            start = _output_start(name, tensor.datatype, tensor.shape)
+            texts.append(b'%b,"data":%b}' % (start, json_from_tensor(tensor)))
+    header = _start(response) + b",".join(texts) + b"]}"
+    parts[0] = header
+    return parts, len(header) if len(parts) > 1 else None
 
 
-def _member(item: dict[str, Any], key: str, where: str) -> Any:
-    if key not in item:
-        raise invalid_argument(f"{where} lacks the member '{key}'")
-    return item[key]
+def _start(response: InferResponse) -> bytes:
+    """Return the members before the outputs."""
+    key = (response.model_name, response.model_version)
+    model = _models.get(key)
+    if model is None:
+        name, version = map(orjson.dumps, key)
+        model = b'"model_name":%b,"model_version":%b,"outputs":[' % (name, version)
+        if len(_models) >= CACHED_PIECES_MAX:
+            _models.clear()
+        _models[key] = model
+    if response.parameters:
+        parameters = b'"parameters":' + dump_json(response.parameters) + b',"outputs":['
+        model = model.removesuffix(b'"outputs":[') + parameters
+    if response.id:
+        return b'{"id":%b,%b' % (orjson.dumps(response.id), model)
+    return b"{" + model
 
 
-def _text(item: dict[str, Any], key: str, where: str, default: str | None = None) -> str:
-    value = _member(item, key, where) if default is None else item.get(key, default)
-    if type(value) is not str:
-        raise _wrong_kind(key, where, "a string", value)
-    return value
+def _output_start(name: str, datatype: str, shape: Shape) -> bytes:
+    dims = ",".join(map(str, shape))
+    return b'{"name":%b,"datatype":"%b","shape":[%b]' % (
+        orjson.dumps(name),
+        datatype.encode(),
+        dims.encode(),
+    )
 
 
-def _object(item: dict[str, Any], key: str, where: str) -> dict[str, Any]:
-    value = item.get(key, {})
-    if type(value) is not dict:
-        raise _wrong_kind(key, where, "an object", value)
-    return value
-
-
-def _objects(document: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    value = _member(document, key, "the request")
-    if type(value) is not list:
-        raise _wrong_kind(key, "the request", "an array of objects", value)
-    for item in value:
-        if type(item) is not dict:
-            raise _wrong_kind(key, "the request", "an array of objects", item)
-    return value
-
-
-def _wrong_kind(key: str, where: str, expected: str, got: object) -> RequestError:
-    return invalid_argument(f"member '{key}' of {where} must be {expected}, got {shown(got)}")
+def _binary_output(key: tuple[str, str, Shape, int]) -> bytes:
+    name, datatype, shape, size = key
+    start = _output_start(name, datatype, shape)
+    text = b'%b,"parameters":{"binary_data_size":%d}}' % (start, size)
+    if len(_binary_outputs) >= CACHED_PIECES_MAX:
+        _binary_outputs.clear()
+    _binary_outputs[key] = text
+    return text

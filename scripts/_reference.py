@@ -104,7 +104,7 @@ def server_command(repository: str, flags: list[str]) -> tuple[list[str], dict[s
     environment["PATH"] = f"{home / 'venv' / 'bin'}:{environment.get('PATH', os.defpath)}"
     command = [
         str(triton / "bin" / "tritonserver"),
-        f"--model-repository={repository}",
+        f"--model-repository={Path(repository).resolve()}",
         f"--backend-directory={home / 'backends'}",
         f"--cache-directory={triton / 'caches'}",
         *flags,

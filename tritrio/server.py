@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import final
 
 import trio
 from prometheus_client import CollectorRegistry
 
-from .actors.core import CoreOptions, run_core
+from ._version import __version__
+from .actors.core import Core, CoreOptions, run_core
 from .actors.frontend import Frontend
 from .actors.grpc_connection import GrpcConnection, GrpcSettings
 from .actors.grpc_health import HealthService
@@ -27,14 +28,11 @@ from .actors.http_connection import HttpConnection, HttpSettings
 from .actors.management_frontend import ManagementApplication, serve_asgi
 from .actors.metrics_collector import ModelCollector
 from .actors.router import Router
+from .actors.routing_table import ModelState
 from .actors.server_info import ServerInfo
-from ._version import __version__
 from .memory.budget import ByteBudget
 from .options import ServerOptions
-
-CLOSE_TIMEOUT_S = 1.0
-"""What cutting the last connections may take after the exit timeout: nothing there waits for a
-client or a model."""
+from .protocol.errors import RequestError
 
 _log = logging.getLogger("tritrio")
 
@@ -108,13 +106,14 @@ def core_options(options: ServerOptions) -> CoreOptions:
 
 @dataclass(frozen=True, slots=True)
 class BoundAddresses:
-    """Where a server listens: (host, port) pairs, empty for what is switched off."""
+    """Where a server listens; None for what is switched off."""
 
-    http: tuple[tuple[str, int], ...]
-    grpc: tuple[tuple[str, int], ...]
-    metrics: tuple[tuple[str, int], ...]
+    http: tuple[str, int] | None
+    grpc: tuple[str, int] | None
+    metrics: tuple[str, int] | None
 
 
+@final
 class Server:
     """One server from start to stop.
 
@@ -139,17 +138,140 @@ class Server:
           Whether everything ended within the exit timeout.
 
         Raises:
-          StartError: a start-up model failed (with `exit_on_error`), or a port cannot be bound.
+          StartError: a start-up model failed (with `exit_on_error`), nothing can be served, or a
+            port cannot be bound.
         """
-        options = self._options
+        in_time = False
+        fault: StartError | None = None
         async with trio.open_nursery() as nursery:
-            core = await nursery.start(run_core, core_options(options))
             try:
-                in_time = await self._serve(core.router, task_status)
-            except StartError:
+                core = await self._start_core(nursery)
+                in_time = await self._serve(core, task_status)
+            except StartError as error:
+                fault = error
                 nursery.cancel_scope.cancel()
-                raise
-            return in_time and await core.stop()
+        if fault is not None:
+            raise fault
+        return in_time
 
-    async def _serve(self, router: Router, task_status: trio.TaskStatus[BoundAddresses]) -> bool:
-        raise NotImplementedError
+    async def _start_core(self, nursery: trio.Nursery) -> Core:
+        try:
+            core: Core = await nursery.start(run_core, core_options(self._options))
+        except* RequestError as group:
+            raise StartError(_first_message(group)) from None
+        index = core.router.table.index()
+        for entry in index:
+            where = entry.name if entry.version is None else f"{entry.name} version {entry.version}"
+            if entry.state is ModelState.READY:
+                _log.info("model %s is READY", where)
+            else:
+                _log.error("model %s is %s: %s", where, entry.state.value, entry.reason)
+        failed = [entry for entry in index if entry.state is ModelState.UNAVAILABLE]
+        if failed and self._options.exit_on_error:
+            names = ", ".join(sorted({entry.name for entry in failed}))
+            raise StartError(
+                f"not every model could be loaded ({names}), and --exit-on-error is true"
+            )
+        return core
+
+    async def _serve(self, core: Core, task_status: trio.TaskStatus[BoundAddresses]) -> bool:
+        options = self._options
+        parts = build_parts(options, core.router)
+        bound = BoundAddresses(None, None, None)
+        async with trio.open_nursery() as nursery:
+            http = await _listen("HTTP", options.http_address, options.http_port)
+            grpc = await _listen("gRPC", options.grpc_address, options.grpc_port)
+            metrics = await _listen("metrics", options.metrics_address, options.metrics_port)
+            bound = BoundAddresses(*(_address(listeners) for listeners in (http, grpc, metrics)))
+            if http and options.http_server == "hypercorn":
+                application = HttpApplication(api=parts.http_api, budget=parts.budget)
+                await nursery.start(
+                    partial(
+                        serve_asgi,
+                        application,
+                        http,
+                        stop=self._stop,
+                        grace_s=options.exit_timeout_s,
+                    )
+                )
+            elif http:
+                await nursery.start(parts.http.run, http)
+            if grpc:
+                await nursery.start(parts.grpc.run, grpc)
+            if metrics:
+                application = ManagementApplication(parts.metrics)
+                await nursery.start(partial(serve_asgi, application, metrics, stop=self._stop))
+            _log_addresses(bound)
+            task_status.started(bound)
+            await self._stop.wait()
+            in_time = await self._drain(core, parts)
+            nursery.cancel_scope.cancel()
+        return await core.stop() and in_time
+
+    async def _drain(self, core: Core, parts: Parts) -> bool:
+        """Tell every client to go and wait for what is owed, within the exit timeout."""
+        _log.info("stopping: requests in flight have %g s", self._options.exit_timeout_s)
+        core.begin_shutdown()
+        with trio.move_on_after(self._options.exit_timeout_s) as scope:
+            for frontend in (parts.http, parts.grpc):
+                frontend.begin_shutdown()
+            for frontend in (parts.http, parts.grpc):
+                await frontend.drained()
+        if scope.cancelled_caught:
+            left = parts.http.connection_count + parts.grpc.connection_count
+            _log.error("the exit timeout has passed: %d connections are cut", left)
+        return not scope.cancelled_caught
+
+
+async def _listen(name: str, address: str | None, port: int) -> list[trio.SocketListener]:
+    if address is None:
+        return []
+    try:
+        return await trio.open_tcp_listeners(port, host=address)
+    except OSError as error:
+        raise StartError(f"{name} cannot be served on {address}:{port}: {error}") from error
+
+
+def _address(listeners: list[trio.SocketListener]) -> tuple[str, int] | None:
+    if not listeners:
+        return None
+    host, port = listeners[0].socket.getsockname()[:2]
+    return host, port
+
+
+def _log_addresses(bound: BoundAddresses) -> None:
+    for name, address in (
+        ("HTTP", bound.http),
+        ("gRPC", bound.grpc),
+        ("metrics", bound.metrics),
+    ):
+        if address is not None:
+            _log.info("%s is served on %s:%d", name, *address)
+
+
+def _first_message(group: BaseExceptionGroup[BaseException]) -> str:
+    """Return the text of the first error in a group, however deep."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)
+
+
+async def serve_until_signal(options: ServerOptions) -> bool:
+    """Run a server until SIGINT or SIGTERM; see `Server.run`."""
+    server = Server(options)
+    in_time = False
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                async for number in signals:
+                    _log.info("got signal %d", number)
+                    server.begin_shutdown()
+
+            nursery.start_soon(watch)
+            try:
+                in_time = await server.run()
+            finally:
+                nursery.cancel_scope.cancel()
+    return in_time

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.protocol.http_bytes import CHUNKED, GET, events_of, failure_of, one_by_one
+from tests.protocol.http_bytes import CHUNKED, GET, chunked, events_of, failure_of, one_by_one
 from tritrio.protocol.http_chunked import CHUNK_FRAMING_BYTES_MAX
 from tritrio.protocol.http_session import HttpFailure, HttpLimits, HttpRequest, HttpSession
 
@@ -53,6 +53,13 @@ def test_exactly_65536_one_byte_chunks_pass_and_one_more_fails(segment: int) -> 
     assert failure.status == 400
     assert "65536" in failure.message
     assert "fewer, larger chunks" in failure.message
+
+
+def test_the_body_does_not_count_as_framing() -> None:
+    body = b"x" * (CHUNK_FRAMING_BYTES_MAX + 1)
+    (request,) = events_of(chunked(body, body))
+    assert isinstance(request, HttpRequest)
+    assert request.body == body * 2
 
 
 @pytest.mark.parametrize(

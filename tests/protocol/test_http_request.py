@@ -184,9 +184,9 @@ REFUSED = {
     "HTTP/2.0": (505, with_line(b"GET / HTTP/2.0")),
     "HTTP/0.9": (505, with_line(b"GET / HTTP/0.9")),
     "HTTP/0.9 without version": (400, b"GET /\r\n\r\n"),
-    "HTTP/3.0": (400, with_line(b"GET / HTTP/3.0")),
-    "HTTP/1.2": (400, with_line(b"GET / HTTP/1.2")),
-    "RTSP": (505, with_line(b"GET / RTSP/1.0")),
+    "HTTP/3.0": (505, with_line(b"GET / HTTP/3.0")),
+    "HTTP/1.2": (505, with_line(b"GET / HTTP/1.2")),
+    "RTSP": (400, with_line(b"GET / RTSP/1.0")),
     "lower-case version": (400, with_line(b"GET / http/1.1")),
     "no Host": (400, b"GET / HTTP/1.1\r\n\r\n"),
     "two Hosts": (400, b"GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n"),
@@ -212,7 +212,9 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused(status: int, data: by
 def test_the_head_limit_is_exact(limits: HttpLimits) -> None:
     size = limits.head_bytes_max
     for data in (head_of(size), head_of(size) + GET, b"\r\n" + head_of(size)):
-        assert all(isinstance(event, HttpRequest) for event in events_of(data, limits=limits))
+        for pieces in ([data], [data[:9], data[9:]]):
+            events = events_of(*pieces, limits=limits)
+            assert all(isinstance(event, HttpRequest) for event in events)
     assert failure_of(head_of(size + 1), limits).status == 431
     assert str(size) in failure_of(head_of(size + 1), limits).message
 

@@ -154,10 +154,23 @@ def test_the_state_says_what_is_awaited_and_buffered_bytes_what_is_held() -> Non
     assert now() == (HttpState.BODY, len(CHUNKED) + 3, 0)
     session.receive_data(b"de\r\n0\r\n\r\n")
     assert now() == (HttpState.IDLE, 0, 0)
-    session.receive_data(head + b"123")
+
+
+@pytest.mark.parametrize("sent", [b"", GET[:-1], post(b"ab")[:-1], chunked(b"ab")[:-1]])
+def test_a_session_that_is_given_up_holds_nothing_and_takes_nothing(sent: bytes) -> None:
+    session = HttpSession(HttpLimits())
+    session.receive_data(sent)
     session.fail()
-    assert now() == (HttpState.FAILED, 0, 0)
+    assert session.state is HttpState.FAILED
+    assert (session.buffered_bytes, session.body_bytes_missing) == (0, 0)
     assert session.receive_data(GET) == []
+    assert session.receive_eof() == []
+
+
+def test_four_empty_lines_may_come_before_each_request() -> None:
+    data = (b"\r\n" * 4 + GET) * 3
+    for events in (events_of(data), events_of(*one_by_one(data))):
+        assert [type(event) for event in events] == [HttpRequest] * 3
 
 
 @pytest.mark.parametrize("sent", [b"", GET, b"\r\n", b"\r", b"GET / HTTP/1.0\r\n\r\n"])
@@ -204,8 +217,10 @@ def test_a_dripped_head_is_refused_as_soon_as_it_is_over_the_limit() -> None:
 def test_the_body_limit_is_exact() -> None:
     limit = SMALL.body_bytes_max
     exact, over = b"x" * limit, b"x" * (limit + 1)
-    assert len(events_of(post(exact), limits=SMALL)) == 1
-    assert len(events_of(chunked(exact), limits=SMALL)) == 1
+    for data in (post(exact), chunked(exact)):
+        (request,) = events_of(data, limits=SMALL)
+        assert isinstance(request, HttpRequest)
+        assert request.body == exact
     for data in (post(over), chunked(over), chunked(exact, b"x")):
         failure = failure_of(data, SMALL)
         assert failure.status == 400

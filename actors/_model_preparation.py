@@ -1,0 +1,123 @@
+"""From the files of a model to what can be loaded; blocking, so it runs on a worker thread."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..backends.base import Backend, ModelSource
+from ..backends.registry import get_backend
+from ..protocol.config_detection import detect_backend
+from ..protocol.config_rules import ConfigContext, is_ensemble, normalise
+from ..protocol.config_text import parse_model_config
+from ..protocol.config_validation import validate, warnings_of
+from ..protocol.errors import ErrorCode, RequestError, invalid_argument
+from ..protocol.pb.inference import ModelConfig
+from ..protocol.version_policy import select_versions
+from ._repository_policy import ModelFiles
+from ._repository_scan import CONFIG_NAME
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationSettings:
+    """How configurations are made complete.
+
+    Attributes:
+      auto_complete_config: Whether what is missing is taken from the files of the models.
+      backend_settings: Backend name ("" for all) -> settings of the backend.
+    """
+
+    auto_complete_config: bool = True
+    backend_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedVersion:
+    """One version, ready to be loaded, or why it cannot be.
+
+    Attributes:
+      version: Its number.
+      backend: What executes it.
+      source: Where its files lie.
+      config: Its final configuration; None if there is an error.
+      error: What is wrong with it.
+    """
+
+    version: int
+    backend: Backend
+    source: ModelSource
+    config: ModelConfig | None = None
+    error: RequestError | None = None
+
+
+def prepare_model(files: ModelFiles, settings: PreparationSettings) -> list[PreparedVersion]:
+    """Return the versions to serve, ascending; at least one.
+
+    Raises:
+      RequestError: the configuration is at fault, or no version is selected.
+    """
+    config = _written_config(files, settings)
+    if is_ensemble(config) or config.sequence_batching is not None:
+        what = "ensembles are" if is_ensemble(config) else "sequence_batching is"
+        raise RequestError(ErrorCode.UNSUPPORTED, f"model '{files.name}': {what} not supported yet")
+    backend = get_backend(config.backend)
+    selected, missing = select_versions(config.version_policy, files.versions)
+    for version in missing:
+        _logger.error("model %r has no version %d, which version_policy names", files.name, version)
+    if not selected:
+        raise invalid_argument(
+            f"model '{files.name}': its version_policy selects none of the versions there are, "
+            f"which are {list(files.versions)}"
+        )
+    own = {
+        **settings.backend_settings.get("", {}),
+        **settings.backend_settings.get(backend.name, {}),
+    }
+    sources = [
+        ModelSource(
+            name=files.name,
+            version=version,
+            model_directory=files.directory,
+            version_directory=files.directory / str(version),
+            backend_settings=own,
+        )
+        for version in selected
+    ]
+    return [
+        _prepare_version(source, config, backend, complete=settings.auto_complete_config)
+        for source in sources
+    ]
+
+
+def _written_config(files: ModelFiles, settings: PreparationSettings) -> ModelConfig:
+    """Return the configuration as it is written, with its backend detected."""
+    if files.config_text is not None:
+        config = parse_model_config(files.config_text, file=str(files.directory / CONFIG_NAME))
+    elif settings.auto_complete_config:
+        config = ModelConfig()
+    else:
+        raise invalid_argument(
+            f"model '{files.name}' needs a {CONFIG_NAME}, because configurations are not "
+            "completed automatically"
+        )
+    first = next(iter(files.versions.values()), ())
+    return detect_backend(config, model_name=files.name, version_files=first)
+
+
+def _prepare_version(
+    source: ModelSource, config: ModelConfig, backend: Backend, *, complete: bool
+) -> PreparedVersion:
+    context = ConfigContext(preferred_count=backend.cpu_instance_count)
+    try:
+        if complete:
+            config = backend.complete_config(source, config)
+        config = normalise(config, context=context)
+        validate(config, context=context)
+    except RequestError as error:
+        return PreparedVersion(source.version, backend, source, error=error)
+    for warning in warnings_of(config):
+        _logger.warning("%s", warning)
+    return PreparedVersion(source.version, backend, source, config)

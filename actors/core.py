@@ -1,0 +1,139 @@
+"""Everything behind the frontends: router, repository, and below it the models.
+
+One of the two places that wire actors to each other (the other is `model`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar, TypeVarTuple, final
+
+import trio
+
+from ..protocol.errors import RequestError
+from ._device_link import DeviceFactory, DeviceLink
+from ._model_preparation import PreparationSettings
+from ._restart_policy import RestartBudget
+from .repository import Repository, RepositorySettings, RunInThread
+from .router import Router
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+PREPARATION_THREADS_MAX = 4
+"""Scans and preparations at a time; as many as models are loaded at a time."""
+
+
+@final
+class PreparationThreads:
+    """Runs blocking work on worker threads, apart from those that trio's default limiter counts."""
+
+    def __init__(self) -> None:
+        self._limiter = trio.CapacityLimiter(PREPARATION_THREADS_MAX)
+
+    async def __call__(self, job: Callable[[*Ts], T], /, *args: *Ts) -> T:
+        """Return or raise what `job(*args)` does; a cancelled call does not wait for it."""
+        return await trio.to_thread.run_sync(
+            job, *args, abandon_on_cancel=True, limiter=self._limiter
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreOptions:
+    """What a core serves, and how.
+
+    Attributes:
+      repositories: Directories of model directories.
+      exit_timeout_s: How long requests may finish after a shutdown began, in seconds.
+      strict_readiness: Whether the server is ready only with every model ready.
+      auto_complete_config: Whether configurations are completed from the models' files.
+      backend_settings: Backend name ("" for all) -> settings of the backend.
+      device_factory: Makes the devices of instances.
+      run_in_thread: Runs blocking work off the event loop.
+      budget: How often an instance may be restarted.
+    """
+
+    repositories: tuple[Path, ...]
+    exit_timeout_s: float = 30.0
+    strict_readiness: bool = True
+    auto_complete_config: bool = True
+    backend_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    device_factory: DeviceFactory = DeviceLink
+    run_in_thread: RunInThread = field(default_factory=PreparationThreads)
+    budget: RestartBudget = field(default_factory=RestartBudget)
+
+
+@final
+class Core:
+    """A running core.
+
+    Attributes:
+      router: Where frontends ask for models.
+    """
+
+    def __init__(self, router: Router, repository: Repository, exit_timeout_s: float) -> None:
+        self.router = router
+        self._repository = repository
+        self._exit_timeout_s = exit_timeout_s
+        self._deadline_s: float | None = None
+        self._ended = trio.Event()
+
+    def begin_shutdown(self) -> None:
+        """Refuse new requests, and let the exit timeout run; requests in flight go on."""
+        if self._deadline_s is None:
+            self._deadline_s = trio.current_time() + self._exit_timeout_s
+            self.router.begin_shutdown()
+
+    async def stop(self) -> bool:
+        """Let all models drain, within what is left of the exit timeout, and unload.
+
+        Returns:
+          Whether all of them ended in time.
+        """
+        self.begin_shutdown()
+        assert self._deadline_s is not None
+        await self._repository.stop(self._deadline_s)
+        await self._ended.wait()
+        return trio.current_time() <= self._deadline_s
+
+    def end(self) -> None:
+        """Note that every model has ended."""
+        self._ended.set()
+
+
+async def run_core(
+    options: CoreOptions, *, task_status: trio.TaskStatus[Core] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Serve the models of some repositories until `Core.stop`.
+
+    Started once every start-up load has ended; models that failed are in the index of
+    `core.router.table` with their reason. Cancelling it is the abrupt stop: what is in flight is
+    answered with an error, models still unload, both bounded in time.
+
+    Raises:
+      RequestError: a repository cannot be read.
+    """
+    router = Router(strict_readiness=options.strict_readiness)
+    settings = RepositorySettings(
+        repositories=options.repositories,
+        preparation=PreparationSettings(options.auto_complete_config, options.backend_settings),
+        device_factory=options.device_factory,
+        run_in_thread=options.run_in_thread,
+        budget=options.budget,
+    )
+    repository = Repository(settings, publish=router.apply)
+    core = Core(router, repository, options.exit_timeout_s)
+    fault: RequestError | None = None
+    async with trio.open_nursery() as nursery:
+        try:
+            await nursery.start(repository.run)
+        except RequestError as error:
+            fault = error
+        else:
+            router.started()
+            task_status.started(core)
+    if fault is not None:
+        raise fault
+    core.end()

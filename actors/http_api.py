@@ -1,0 +1,206 @@
+"""The REST handler: one HTTP request in, one HTTP response out, whatever server carries them.
+
+Semantics: the KServe v2 REST protocol and its extensions as served by Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeAlias, final
+
+import orjson
+import trio
+
+from ..protocol import management_codec
+from ..protocol.binary_codec import parse_header_length
+from ..protocol.config_json import model_config_to_dict
+from ..protocol.content_coding import decompress
+from ..protocol.errors import ErrorCode, RequestError, invalid_argument
+from ..protocol.http_request import HttpRequest
+from ..protocol.http_response import (
+    JSON_CONTENT_TYPE,
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    HttpResponse,
+    error_response,
+)
+from ..protocol.http_routes import Route, RouteFault, RouteName, match
+from ..protocol.http_session import HttpFailure
+from ..protocol.json_codec import decode_infer, encode_infer_response
+from ..protocol.requests import InferRequest
+from .inference import count_refusal, infer_once, refuse_decoupled
+from .router import Router
+from .routing_table import ModelVersion
+from .server_info import ServerInfo
+
+OFFLOAD_BYTES_MIN: Final = 256 * 1024
+"""JSON from this size on is decoded on a thread: below it decoding takes about a millisecond,
+which the loop can spare, and a thread costs a tenth of that."""
+
+CODEC_THREADS_MAX: Final = 2
+"""Threads that decode at the same time: decoding mostly holds the interpreter lock, so more of
+them would only take turns."""
+
+BINARY_CONTENT_TYPE: Final = (b"Content-Type", b"application/octet-stream")
+
+_Method: TypeAlias = Callable[[HttpRequest, Route], Awaitable[HttpResponse]]
+
+
+@final
+class HttpApi:
+    """Answers requests; holds no state of its own but its bounds.
+
+    Args:
+      router: Where models are found.
+      info: The server metadata.
+      input_bytes_max: Most bytes of JSON, of one JSON tensor and of a raw body.
+    """
+
+    def __init__(self, *, router: Router, info: ServerInfo, input_bytes_max: int) -> None:
+        self._router = router
+        self._info = info
+        self._input_bytes_max = input_bytes_max
+        self._codec_threads = trio.CapacityLimiter(CODEC_THREADS_MAX)
+        self._methods: dict[RouteName, _Method] = {
+            RouteName.SERVER_LIVE: self._server_live,
+            RouteName.SERVER_READY: self._server_ready,
+            RouteName.SERVER_METADATA: self._server_metadata,
+            RouteName.MODEL_READY: self._model_ready,
+            RouteName.MODEL_METADATA: self._model_metadata,
+            RouteName.MODEL_CONFIG: self._model_config,
+            RouteName.MODEL_STATISTICS: self._model_statistics,
+            RouteName.MODEL_INFER: self._model_infer,
+            RouteName.REPOSITORY_INDEX: self._repository_index,
+            RouteName.MODEL_LOAD: self._model_control,
+            RouteName.MODEL_UNLOAD: self._model_control,
+        }
+
+    def admit(self, request: HttpRequest) -> HttpFailure | None:
+        """Refuse a body that is too large before it is sent.
+
+        Only what is known to be JSON or raw input has a limit; binary tensors behind a JSON part
+        have none but the byte budget.
+        """
+        size = request.content_length
+        if size is None or size <= self._input_bytes_max:
+            return None
+        if request.headers.get(b"inference-header-content-length", b"0") != b"0":
+            return None
+        return HttpFailure(
+            400,
+            f"a request of JSON or raw input may have {self._input_bytes_max} bytes "
+            f"(--http-max-input-size), got {size}",
+        )
+
+    async def handle(self, request: HttpRequest) -> HttpResponse:
+        """Answer one request; cancelling this cancels the inference it waits for."""
+        try:
+            route = match(request.method, request.path)
+            if type(route) is Route:
+                return await self._methods[route.name](request, route)
+        except RequestError as error:
+            return error_response(error.code.http_status, error.message)
+        return NOT_FOUND if route is RouteFault.NOT_FOUND else METHOD_NOT_ALLOWED
+
+    # Inference.
+
+    async def _model_infer(self, request: HttpRequest, route: Route) -> HttpResponse:
+        arrived_s = trio.current_time()
+        version = self._router.table.find(route.model, route.version)
+        refuse_decoupled(version, "the infer endpoint")
+        try:
+            infer = await self._decode_infer(request, route, version)
+        except RequestError as error:
+            count_refusal(version, error, arrived_s)
+            raise
+        response = await infer_once(version, infer, arrived_s)
+        parts, header_length = encode_infer_response(response, infer)
+        if header_length is None:
+            return HttpResponse(200, [JSON_CONTENT_TYPE], parts)
+        length = (b"Inference-Header-Content-Length", b"%d" % header_length)
+        return HttpResponse(200, [BINARY_CONTENT_TYPE, length], parts)
+
+    async def _decode_infer(
+        self, request: HttpRequest, route: Route, version: ModelVersion
+    ) -> InferRequest:
+        headers = request.headers
+        coding = headers.get(b"content-encoding")
+        if coding is None:
+            return await self._decode_body(request.body, headers, route, version)
+        expand = partial(decompress, request.body, coding, self._input_bytes_max)
+        body = await trio.to_thread.run_sync(expand, limiter=self._codec_threads)
+        return await self._decode_body(body, headers, route, version)
+
+    async def _decode_body(
+        self,
+        body: bytes | bytearray | memoryview,
+        headers: dict[bytes, bytes],
+        route: Route,
+        version: ModelVersion,
+    ) -> InferRequest:
+        header_length = parse_header_length(
+            headers.get(b"inference-header-content-length"), len(body)
+        )
+        if not body and header_length is None:
+            raise invalid_argument("expected an inference request as JSON, got an empty body")
+        decode = partial(
+            decode_infer,
+            body,
+            header_length=header_length,
+            spec=version.spec,
+            model_name=route.model,
+            model_version=route.version,
+            limit_bytes=self._input_bytes_max,
+        )
+        json_bytes = len(body) if header_length is None else header_length
+        if json_bytes < OFFLOAD_BYTES_MIN:
+            return decode()
+        return await trio.to_thread.run_sync(decode, limiter=self._codec_threads)
+
+    # Health, metadata and the rest.
+
+    async def _server_live(self, _: HttpRequest, __: Route) -> HttpResponse:
+        return HttpResponse(200 if self._router.live() else 400)
+
+    async def _server_ready(self, _: HttpRequest, __: Route) -> HttpResponse:
+        return HttpResponse(200 if self._router.ready() else 400)
+
+    async def _server_metadata(self, _: HttpRequest, __: Route) -> HttpResponse:
+        info = self._info
+        return _json(management_codec.server_metadata(info.name, info.version, info.extensions))
+
+    async def _model_ready(self, _: HttpRequest, route: Route) -> HttpResponse:
+        self._router.table.find(route.model, route.version)
+        return HttpResponse(200)
+
+    async def _model_metadata(self, _: HttpRequest, route: Route) -> HttpResponse:
+        table = self._router.table
+        version = table.find(route.model, route.version)
+        versions = [version.version] if route.version else table.versions_ready(route.model)
+        return _json(management_codec.model_metadata(version.spec, versions))
+
+    async def _model_config(self, _: HttpRequest, route: Route) -> HttpResponse:
+        version = self._router.table.find(route.model, route.version)
+        return _json(orjson.dumps(model_config_to_dict(version.config)))
+
+    async def _model_statistics(self, _: HttpRequest, route: Route) -> HttpResponse:
+        entries = self._router.table.statistics_of(route.model, route.version)
+        return _json(management_codec.statistics(entries))
+
+    async def _repository_index(self, request: HttpRequest, _: Route) -> HttpResponse:
+        ready_only = management_codec.parse_index_request(bytes(request.body))
+        entries = self._router.table.index(ready_only=ready_only)
+        return _json(management_codec.repository_index(entries))
+
+    async def _model_control(self, _: HttpRequest, route: Route) -> HttpResponse:
+        if route.repository:
+            raise RequestError(
+                ErrorCode.UNSUPPORTED,
+                "choosing a repository by name is not supported; leave it out of the path",
+            )
+        raise self._router.refuse_model_control()
+
+
+def _json(body: bytes) -> HttpResponse:
+    return HttpResponse(200, [JSON_CONTENT_TYPE], body)

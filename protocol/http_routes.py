@@ -1,0 +1,177 @@
+"""Which call a method and a path mean.
+
+Paths are matched as they came; names in them are percent-decoded afterwards, each once, so that
+an encoded slash is part of a name. Matches are kept by path, so a repeated one is one look-up.
+Source: the KServe v2 REST paths and their extensions as served by Triton.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Final, final
+from urllib.parse import unquote_to_bytes
+
+from .errors import RequestError, invalid_argument
+from .wording import quoted
+
+CACHED_PATHS_MAX: Final = 1024
+"""Kept paths; a server has a few calls for each of its models."""
+CACHED_PATH_BYTES_MAX: Final = 1024
+"""Longer paths are matched each time; with the one above this bounds the cache to 2 MiB."""
+VERSION_MAX: Final = 2**63 - 1
+"""The highest version number."""
+
+_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+class RouteName(Enum):
+    """The calls."""
+
+    SERVER_METADATA = "server metadata"
+    SERVER_LIVE = "server live"
+    SERVER_READY = "server ready"
+    MODEL_READY = "model ready"
+    MODEL_METADATA = "model metadata"
+    MODEL_CONFIG = "model config"
+    MODEL_STATISTICS = "model statistics"
+    MODEL_INFER = "model infer"
+    REPOSITORY_INDEX = "repository index"
+    MODEL_LOAD = "model load"
+    MODEL_UNLOAD = "model unload"
+
+
+class RouteFault(Enum):
+    """Why a request means no call; the value is the status it is answered with."""
+
+    NOT_FOUND = 404
+    METHOD_NOT_ALLOWED = 405
+
+
+_MODEL = rb"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"
+_REPOSITORY = rb"/v2/repository(?:/(?P<repository>[^/]+))?"
+_ROUTES: Final = tuple(
+    (re.compile(pattern), method, name)
+    for pattern, method, name in (
+        (rb"/v2", b"GET", RouteName.SERVER_METADATA),
+        (rb"/v2/health/live", b"GET", RouteName.SERVER_LIVE),
+        (rb"/v2/health/ready", b"GET", RouteName.SERVER_READY),
+        (rb"/v2/models/stats", b"GET", RouteName.MODEL_STATISTICS),
+        (_MODEL, b"GET", RouteName.MODEL_METADATA),
+        (_MODEL + rb"/infer", b"POST", RouteName.MODEL_INFER),
+        (_MODEL + rb"/ready", b"GET", RouteName.MODEL_READY),
+        (_MODEL + rb"/config", b"GET", RouteName.MODEL_CONFIG),
+        (_MODEL + rb"/stats", b"GET", RouteName.MODEL_STATISTICS),
+        (_REPOSITORY + rb"/index", b"POST", RouteName.REPOSITORY_INDEX),
+        (_REPOSITORY + rb"/models/(?P<model>[^/]+)/load", b"POST", RouteName.MODEL_LOAD),
+        (_REPOSITORY + rb"/models/(?P<model>[^/]+)/unload", b"POST", RouteName.MODEL_UNLOAD),
+    )
+)
+
+
+@final
+class Route:
+    """One call, as its path says it.
+
+    Attributes:
+      name: Which call.
+      method: The only method it takes.
+      model: The model's name; "" where the path names none, which means all.
+      version: Decimal text without leading zeros; "" for the latest.
+      repository: The repository's name; "" where the path names none.
+    """
+
+    __slots__ = ("method", "model", "name", "repository", "version")
+
+    def __init__(
+        self,
+        name: RouteName,
+        method: bytes,
+        *,
+        model: str = "",
+        version: str = "",
+        repository: str = "",
+    ) -> None:
+        self.name = name
+        self.method = method
+        self.model = model
+        self.version = version
+        self.repository = repository
+
+
+_routes: dict[bytes, Route] = {}
+
+
+def match(method: bytes, path: bytes) -> Route | RouteFault:
+    """Return the call, or why there is none.
+
+    Args:
+      method: In upper case.
+      path: The path of the request target, percent-encoded; a query is ignored.
+
+    Raises:
+      RequestError: INVALID_ARG; a name is not valid UTF-8 or has a bad escape, or the version is
+        not a positive integer.
+    """
+    route = _routes.get(path) or _find(path)
+    if route is None:
+        return RouteFault.NOT_FOUND
+    if route.method != method:
+        return RouteFault.METHOD_NOT_ALLOWED
+    return route
+
+
+def _find(path: bytes) -> Route | None:
+    bare = path.partition(b"?")[0]
+    for pattern, method, name in _ROUTES:
+        found = pattern.fullmatch(bare)
+        if found is None:
+            continue
+        groups = found.groupdict()
+        route = Route(
+            name,
+            method,
+            model=_decode(groups.get("model"), "model"),
+            version=_version(_decode(groups.get("version"), "version")),
+            repository=_decode(groups.get("repository"), "repository"),
+        )
+        if len(path) <= CACHED_PATH_BYTES_MAX:
+            if len(_routes) >= CACHED_PATHS_MAX:
+                _routes.clear()
+            _routes[path] = route
+        return route
+    return None
+
+
+def _decode(segment: bytes | None, what: str) -> str:
+    """Undo the percent-encoding of one path segment, strictly."""
+    if segment is None:
+        return ""
+    if b"%" in segment and _ESCAPE.search(segment):
+        raise _bad_name(segment, what, "two hexadecimal digits behind each '%'")
+    try:
+        return unquote_to_bytes(segment).decode()
+    except UnicodeDecodeError:
+        raise _bad_name(segment, what, "UTF-8") from None
+
+
+def _bad_name(segment: bytes, what: str, expected: str) -> RequestError:
+    return invalid_argument(
+        f"the {what} name in the path needs {expected}, got {quoted(segment.decode('latin-1'))}"
+    )
+
+
+def _version(text: str) -> str:
+    if not text:
+        return ""
+    digits = text.lstrip("0") or "0"
+    if (
+        not (text.isascii() and text.isdigit())
+        or len(digits) > len(str(VERSION_MAX))
+        or int(digits) > VERSION_MAX
+    ):
+        raise invalid_argument(
+            f"the version in the path must be an integer > 0 and at most {VERSION_MAX}, got "
+            f"{quoted(text)}"
+        )
+    return digits

@@ -1,0 +1,205 @@
+"""JSON bodies of the calls that are not inference: metadata, statistics, the index, errors.
+
+Source: KServe v2 with the statistics and model repository extensions as served by Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+import orjson
+
+from .errors import invalid_argument
+from .json_text import dump_json, parse_object
+from .model_spec import InputSpec, ModelSpec, OutputSpec
+from .statistics import Duration, ModelStatistics
+from .wording import quoted, shown
+
+
+class StatisticsEntry(Protocol):
+    """One model version and its counters."""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+
+    @property
+    def version(self) -> str:
+        """Decimal text."""
+
+    @property
+    def statistics(self) -> ModelStatistics:
+        """The counters."""
+
+
+class IndexEntry(Protocol):
+    """One line of the repository index."""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+
+    @property
+    def version(self) -> str | None:
+        """Decimal text, or None where no version is known."""
+
+    @property
+    def state(self) -> Enum:
+        """The state; its value is the text clients see. UNKNOWN is left out."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is in that state, or ""."""
+
+
+UNKNOWN_STATE = "UNKNOWN"
+
+
+def error_body(message: str) -> bytes:
+    """Return the body of any error."""
+    return _dump({"error": message})
+
+
+def server_metadata(name: str, version: str, extensions: Sequence[str]) -> bytes:
+    """Return the answer to `GET /v2`."""
+    return _dump({"name": name, "version": version, "extensions": list(extensions)})
+
+
+def model_metadata(spec: ModelSpec, versions: Sequence[str]) -> bytes:
+    """Return the metadata of a model.
+
+    Args:
+      spec: The version asked for, or the latest.
+      versions: The version asked for, or all ready ones, ascending.
+    """
+    return _dump(
+        {
+            "name": spec.name,
+            "versions": list(versions),
+            "platform": spec.platform,
+            "inputs": [_tensor(tensor) for tensor in spec.inputs.values()],
+            "outputs": [_tensor(tensor) for tensor in spec.outputs.values()],
+        }
+    )
+
+
+def statistics(entries: Iterable[StatisticsEntry]) -> bytes:
+    """Return the statistics of model versions."""
+    return _dump({"model_stats": [_statistics(entry) for entry in entries]})
+
+
+def repository_index(entries: Iterable[IndexEntry]) -> bytes:
+    """Return the repository index; a model that was never loaded has only a name."""
+    return _dump([_index_entry(entry) for entry in entries])
+
+
+def parse_index_request(body: bytes) -> bool:
+    """Return whether only ready models are asked for.
+
+    Raises:
+      RequestError: INVALID_ARG; the body is not empty and says something else.
+    """
+    ready = _document(body).get("ready", False)
+    if type(ready) is not bool:
+        raise invalid_argument(f"member 'ready' must be a boolean, got {shown(ready)}")
+    return ready
+
+
+def parse_load_parameters(body: bytes) -> dict[str, str]:
+    """Return the parameters of a load request; over HTTP each value is a string.
+
+    Raises:
+      RequestError: INVALID_ARG; names the parameter at fault.
+    """
+    parameters = _parameters(body)
+    for key, value in parameters.items():
+        if type(value) is not str:
+            raise invalid_argument(
+                f"load parameter {quoted(key)} must be a string, got {shown(value)}"
+            )
+    return parameters
+
+
+def parse_unload_dependents(body: bytes) -> bool:
+    """Return the parameter `unload_dependents` of an unload request.
+
+    Raises:
+      RequestError: INVALID_ARG; the value is no boolean.
+    """
+    value = _parameters(body).get("unload_dependents", False)
+    if type(value) is not bool:
+        raise invalid_argument(
+            f"parameter 'unload_dependents' must be a boolean, got {shown(value)}"
+        )
+    return value
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    return parse_object(body, "the request") if body else {}
+
+
+def _parameters(body: bytes) -> dict[str, Any]:
+    parameters = _document(body).get("parameters", {})
+    if type(parameters) is not dict:
+        raise invalid_argument(f"member 'parameters' must be an object, got {shown(parameters)}")
+    return parameters
+
+
+def _tensor(tensor: InputSpec | OutputSpec) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+
+
+def _statistics(entry: StatisticsEntry) -> dict[str, Any]:
+    counted = entry.statistics
+    return {
+        "name": entry.name,
+        "version": entry.version,
+        "last_inference": counted.last_inference_ms,
+        "inference_count": counted.inference_count,
+        "execution_count": counted.execution_count,
+        "inference_stats": {
+            "success": _duration(counted.success),
+            "fail": _duration(counted.fail),
+            "queue": _duration(counted.queue),
+            "compute_input": _duration(counted.compute_input),
+            "compute_infer": _duration(counted.compute_infer),
+            "compute_output": _duration(counted.compute_output),
+            "cache_hit": {"count": 0, "ns": 0},
+            "cache_miss": {"count": 0, "ns": 0},
+        },
+        "response_stats": {},
+        "batch_stats": [
+            {
+                "batch_size": rows,
+                "compute_input": _duration(batch.compute_input),
+                "compute_infer": _duration(batch.compute_infer),
+                "compute_output": _duration(batch.compute_output),
+            }
+            for rows, batch in counted.batches.items()
+        ],
+        "memory_usage": [],
+    }
+
+
+def _duration(duration: Duration) -> dict[str, int]:
+    return {"count": duration.count, "ns": duration.ns}
+
+
+def _index_entry(entry: IndexEntry) -> dict[str, str]:
+    line = {"name": entry.name}
+    if entry.version is not None:
+        line["version"] = entry.version
+    if entry.state.value != UNKNOWN_STATE:
+        line["state"] = entry.state.value
+    if entry.reason:
+        line["reason"] = entry.reason
+    return line
+
+
+def _dump(value: object) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:  # a lone surrogate, which the standard library escapes
+        return dump_json(value)

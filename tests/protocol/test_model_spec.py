@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from tritrio.protocol.model_spec import ModelSpec
+from tritrio.protocol.pb.inference import (
+    DataType,
+    ModelConfig,
+    ModelInput,
+    ModelOutput,
+    ModelSequenceBatching,
+    ModelSequenceBatchingControl,
+    ModelSequenceBatchingControlInput,
+    ModelSequenceBatchingControlKind,
+    ModelTensorReshape,
+    ModelTransactionPolicy,
+)
+
+
+def test_a_batching_model_has_a_batch_dimension_in_front_of_its_shapes():
+    config = ModelConfig(
+        name="m",
+        backend="identity",
+        max_batch_size=8,
+        input=[
+            ModelInput(
+                name="a",
+                data_type=DataType.TYPE_FP32,
+                dims=[2, -1],
+                reshape=ModelTensorReshape(shape=[-1, 2]),
+                allow_ragged_batch=True,
+            ),
+            ModelInput(name="b", data_type=DataType.TYPE_STRING, dims=[1], optional=True),
+        ],
+        output=[
+            ModelOutput(
+                name="c", data_type=DataType.TYPE_BF16, dims=[4], label_filename="labels.txt"
+            )
+        ],
+        model_transaction_policy=ModelTransactionPolicy(decoupled=True),
+    )
+
+    spec = ModelSpec.from_config(config, 3)
+
+    assert (spec.name, spec.version, spec.platform) == ("m", "3", "identity")
+    assert spec.max_batch_size == 8
+    assert spec.decoupled
+    assert list(spec.inputs) == ["a", "b"]
+    a, b = spec.inputs.values()
+    assert (a.datatype, a.dims, a.shape, a.reshape) == ("FP32", (2, -1), (-1, 2, -1), (-1, 2))
+    assert a.allow_ragged_batch
+    assert (b.datatype, b.optional, b.reshape) == ("BYTES", True, None)
+    assert spec.required_inputs == {"a"}
+    c = spec.outputs["c"]
+    assert (c.datatype, c.dims, c.shape, c.label_filename) == ("BF16", (4,), (-1, 4), "labels.txt")
+
+
+def test_a_platform_wins_over_the_backend_and_shapes_without_batching_are_the_dims():
+    config = ModelConfig(
+        name="m",
+        platform="onnxruntime_onnx",
+        backend="onnxruntime",
+        input=[ModelInput(name="a", data_type=DataType.TYPE_INT8, dims=[])],
+    )
+
+    spec = ModelSpec.from_config(config, 1)
+
+    assert spec.platform == "onnxruntime_onnx"
+    assert spec.inputs["a"].shape == ()
+    assert not spec.decoupled
+    assert spec.correlation_id is None
+
+
+def test_the_correlation_id_control_is_kept_with_its_datatype():
+    control = ModelSequenceBatchingControl(
+        kind=ModelSequenceBatchingControlKind.CONTROL_SEQUENCE_CORRID,
+        data_type=DataType.TYPE_STRING,
+    )
+    config = ModelConfig(
+        name="m",
+        sequence_batching=ModelSequenceBatching(
+            control_input=[ModelSequenceBatchingControlInput(name="CORRID", control=[control])]
+        ),
+    )
+
+    spec = ModelSpec.from_config(config, 1)
+
+    assert spec.correlation_id == ("CORRID", "BYTES")
+    assert "CORRID" not in spec.inputs

@@ -1,0 +1,132 @@
+"""One raw HTTP/1.1 request, and what a client sees of the answer."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import socket
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from .servers import HOST, Server
+
+ANSWER_LIMIT_S = 10.0
+NO_ANSWER = 0
+"""Stands for the status where the server closed the connection, or hung, without an answer."""
+COMPARED_HEADERS = ("content-type", "content-encoding", "accept-encoding", "transfer-encoding")
+LENGTH_HEADER = "inference-header-content-length"
+
+Json: TypeAlias = Any
+Mask: TypeAlias = Callable[[Json], Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    """A request as its bytes: nothing is added but Host and the framing of the body.
+
+    Attributes:
+      chunks: Sizes to cut the body into; then it goes out chunked.
+      framed: False to send neither Content-Length nor Transfer-Encoding.
+    """
+
+    method: str
+    path: str
+    body: bytes = b""
+    headers: tuple[str, ...] = ()
+    chunks: tuple[int, ...] = ()
+    framed: bool = True
+
+    def wire(self) -> bytes:
+        """The bytes to send."""
+        lines = [f"{self.method} {self.path} HTTP/1.1", "Host: localhost", *self.headers]
+        body = self.body
+        if self.chunks:
+            lines.append("Transfer-Encoding: chunked")
+            body = self._chunked()
+        elif self.framed:
+            lines.append(f"Content-Length: {len(body)}")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+    def _chunked(self) -> bytes:
+        parts: list[bytes] = []
+        position = 0
+        for size in self.chunks:
+            parts.append(b"%x\r\n%s\r\n" % (size, self.body[position : position + size]))
+            position += size
+        assert position == len(self.body)
+        return b"".join([*parts, b"0\r\n\r\n"])
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSeen:
+    """What a client sees, split so that a difference is easy to read.
+
+    Attributes:
+      headers: The compared ones that are there.
+      json: The body, or its JSON part, without its error text.
+      order: The same as text, so that the order of keys and the kind of numbers count.
+      blobs: The binary part, cut as the JSON part says.
+      error: The text of a body that is just `{"error": text}`.
+    """
+
+    status: int
+    headers: dict[str, str]
+    json: Json
+    order: str
+    blobs: tuple[bytes, ...]
+    error: str | None
+
+
+def exchange(server: Server, request: Http, mask: Mask | None = None) -> HttpSeen:
+    """Send one request on its own connection and read the answer."""
+    with socket.create_connection((HOST, server.ports.http), timeout=ANSWER_LIMIT_S) as connection:
+        try:
+            connection.sendall(request.wire())
+        except OSError:
+            pass  # refused early; the answer may be there all the same
+        answer = http.client.HTTPResponse(connection, method=request.method)
+        try:
+            answer.begin()
+            body = answer.read()
+        except (OSError, http.client.HTTPException):
+            return HttpSeen(NO_ANSWER, {}, None, "", (), None)
+        headers = {name.lower(): value for name, value in answer.getheaders()}
+    return _seen(answer.status, headers, body, mask)
+
+
+def _seen(status: int, headers: dict[str, str], body: bytes, mask: Mask | None) -> HttpSeen:
+    compared = {name: headers[name] for name in COMPARED_HEADERS if name in headers}
+    coding = headers.get("content-encoding")
+    if coding == "gzip":
+        body = gzip.decompress(body)
+    elif coding == "deflate":
+        body = zlib.decompress(body)
+    length = int(headers.get(LENGTH_HEADER, len(body)))
+    text, rest = body[:length], body[length:]
+    if not text:
+        return HttpSeen(status, compared, None, "", (rest,), None)
+    try:
+        content = json.loads(text, parse_constant=str)
+    except ValueError:
+        return HttpSeen(status, compared, None, repr(text), (rest,), None)
+    error = None
+    if isinstance(content, dict) and list(content) == ["error"]:
+        error = content["error"]
+        content = {"error": type(error).__name__}
+    if mask is not None and error is None:
+        content = mask(content)
+    return HttpSeen(status, compared, content, json.dumps(content), _cut(content, rest), error)
+
+
+def _cut(content: Json, rest: bytes) -> tuple[bytes, ...]:
+    """The blobs of `rest`, sized by the outputs' `binary_data_size`; left-overs come last."""
+    blobs: list[bytes] = []
+    outputs = content.get("outputs", ()) if isinstance(content, dict) else ()
+    for output in outputs:
+        if (size := output.get("parameters", {}).get("binary_data_size")) is not None:
+            blobs.append(rest[:size])
+            rest = rest[size:]
+    return (*blobs, rest)

@@ -1,0 +1,285 @@
+"""Cases for inference with JSON tensors."""
+
+from __future__ import annotations
+
+import json
+
+from .cases import Case, Differs
+from .http_exchange import Http
+from .http_requests import X, changed, infer, one, tensor, typed, with_x
+
+PAIR = [
+    tensor("INPUT0", "INT32", [1, 2, 3, 4], [1, 4]),
+    tensor("INPUT1", "INT32", [10, 20, 30, 40], [1, 4]),
+]
+
+
+def versioned(version: str, model: str = "versions") -> Http:
+    body = json.dumps({"inputs": [tensor("INPUT0", "INT64", [0])]}).encode()
+    return Http("POST", f"/v2/models/{model}/versions/{version}/infer", body)
+
+
+def facts(**members: object) -> Http:
+    return infer({**members, "inputs": [tensor("INPUT0", "INT32", [7])]}, "request_facts")
+
+
+def outputs(*wanted: object) -> Http:
+    return infer({"inputs": PAIR, "outputs": list(wanted)}, "add_sub")
+
+
+GOOD = [
+    Case("one row", one(), 200),
+    Case("three rows", one(shape=[3, 1], data=[1, 2, 3]), 200),
+    Case("nested data", one(shape=[2, 2], data=[[1, 2], [3, 4]]), 200),
+    Case("an id", with_x(id="an id"), 200),
+    Case("an empty id", with_x(id=""), 200),
+    Case("two inputs and outputs", infer({"inputs": PAIR}, "add_sub"), 200),
+    Case("inputs in another order", infer({"inputs": PAIR[::-1]}, "add_sub"), 200),
+    Case("the latest version", infer({"inputs": []}, "versions"), 200),
+    Case("a version in the URL", versioned("1"), 200),
+    Case("an optional input left out", infer({"inputs": [tensor("INPUT0", "INT32", [1])]},
+         "optional"), 200),
+    Case("an optional input given", infer({"inputs": [tensor("INPUT0", "INT32", [1]),
+         tensor("INPUT1", "INT32", [2])]}, "optional"), 200),
+    Case("fixed dims", infer({"inputs": [tensor("INPUT0", "FP32", [1, 2, 3, 4, 5, 6], [2, 3])]},
+         "fixed"), 200),
+    Case("two variable dims", infer({"inputs": [tensor("INPUT0", "FP32", [1, 2], [1, 2])]},
+         "variable"), 200),
+    Case("no elements", one(shape=[1, 0], data=[]), 200),
+    Case("no elements, but data", one(shape=[1, 0], data=[1]), 200),
+    Case("unknown members are ignored", with_x(more=[1], and_more={}), 200),
+    Case("special floats", infer(b'{"inputs":[{"name":"INPUT0","shape":[1,3],"datatype":"FP32",'
+         b'"data":[NaN,Infinity,-Infinity]}]}'), 200),
+    Case("a short infinity", infer(b'{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32",'
+         b'"data":[Inf]}]}'), 200),
+    Case("odd floats", one(shape=[1, 6], data=[0.1, 1e-45, 3.4e38, -0.0, 16777217, 1e3]), 200),
+    Case("a float beyond FP32", one(shape=[1, 1], data=[1e39]), 200),
+    Case("blanks in the JSON", infer(b' \n\t{"inputs" : [ '
+         + json.dumps(X, indent=2).encode() + b" ] } \r\n"), 200),
+]
+
+TYPES = [
+    Case("BOOL", typed("BOOL", [True, False]), 200),
+    Case("UINT8", typed("UINT8", [0, 255]), 200),
+    Case("UINT16", typed("UINT16", [0, 65535]), 200),
+    Case("UINT32", typed("UINT32", [0, 2**32 - 1]), 200),
+    Case("UINT64", typed("UINT64", [0, 2**64 - 1]), 200),
+    Case("INT8", typed("INT8", [-128, 127]), 200),
+    Case("INT16", typed("INT16", [-(2**15), 2**15 - 1]), 200),
+    Case("INT32", typed("INT32", [-(2**31), 2**31 - 1]), 200),
+    Case("INT64", typed("INT64", [-(2**63), 2**63 - 1]), 200),
+    Case("FP32", typed("FP32", [0.1, 2, -1e-10, 3.4028234663852886e38]), 200),
+    Case("FP64", typed("FP64", [0.1, 5e-324, 1.7976931348623157e308, 2]), 200),
+    Case("BYTES", typed("BYTES", ["", "a", "\u00fc\u20ac\U0001f600", "a\0b", '"\\\n\x1f/']), 200),
+    Case("FP16 as JSON", typed("FP16", [1]), 400),
+    Case("BF16 as JSON", typed("BF16", [1]), 400),
+    Case("BOOL as numbers", typed("BOOL", [1, 0]), Differs(500, 400, "json-faults")),
+    Case("BOOL as text", typed("BOOL", ["true"]), Differs(500, 400, "json-faults")),
+    Case("INT8 300", typed("INT8", [300]), Differs((200, None), 400, "integer-range")),
+    Case("UINT8 256", typed("UINT8", [256]), Differs((200, None), 400, "integer-range")),
+    Case("UINT8 -1", typed("UINT8", [-1]), Differs(500, 400, "json-faults")),
+    Case("UINT32 2^32", typed("UINT32", [2**32]), Differs(200, 400, "integer-range")),
+    Case("INT32 2^31", typed("INT32", [2**31]), Differs(200, 400, "integer-range")),
+    Case("INT64 2^63", typed("INT64", [2**63]), Differs(500, 400, "json-faults")),
+    Case("UINT64 2^64", typed("UINT64", [2**64]), Differs(500, 400, "json-faults")),
+    Case("INT32 1.0", typed("INT32", [1.0]), Differs(500, 400, "json-faults")),
+    Case("INT32 1e3", infer(b'{"inputs":[{"name":"IN_INT32","shape":[1],"datatype":"INT32",'
+         b'"data":[1e3]}]}', "types"), Differs(500, 400, "json-faults")),
+    Case("INT32 -0", infer(b'{"inputs":[{"name":"IN_INT32","shape":[1],"datatype":"INT32",'
+         b'"data":[-0]}]}', "types"), 200),
+    Case("INT32 as text", typed("INT32", ["1"]), Differs(500, 400, "json-faults")),
+    Case("INT32 null", typed("INT32", [None]), Differs(500, 400, "json-faults")),
+    Case("FP32 as text", typed("FP32", ["1"]), Differs(500, 400, "json-faults")),
+    Case("FP32 bool", typed("FP32", [True]), Differs(500, 400, "json-faults")),
+    Case("BYTES as numbers", typed("BYTES", [1]), Differs(500, 400, "json-faults")),
+    Case("a lone surrogate", infer(b'{"inputs":[{"name":"IN_BYTES","shape":[1],"datatype":"BYTES",'
+         b'"data":["\\ud800"]}]}', "types"), Differs(500, 400, "json-faults")),
+    Case("UINT8 as base64", infer({"inputs": [{"name": "IN_UINT8", "shape": [3],
+         "datatype": "UINT8", "data": "AAAA"}]}, "types"), Differs(500, 400, "json-faults")),
+    Case("a wrong datatype", one(datatype="INT32", data=[1, 2]), 400),
+    Case("a lower-case datatype", one(datatype="fp32"), 400),
+    Case("a configuration's datatype", one(datatype="TYPE_FP32"), 400),
+    Case("a datatype nobody has", one(datatype="FP33"), 400),
+    Case("datatype as a number", one(datatype=11), Differs(500, 400, "json-faults")),
+]
+
+SHAPES = [
+    Case("a negative dim", one(shape=[1, -2]), Differs(500, 400, "json-faults")),
+    Case("a fractional dim", one(shape=[1.5, 2]), Differs(500, 400, "json-faults")),
+    Case("a dim as text", one(shape=["1", "2"]), Differs(500, 400, "json-faults")),
+    Case("a null dim", one(shape=[None]), Differs(500, 400, "json-faults")),
+    Case("shape null", infer({"inputs": [{**X, "shape": None}]}), Differs(500, 400, "json-faults")),
+    Case("shape as a number", one(shape=2), Differs(500, 400, "json-faults")),
+    Case("a nested shape", one(shape=[[1, 2]]), Differs(500, 400, "json-faults")),
+    Case("10,000 dims", one(shape=[1] * 10_000, data=[1]), 400),
+    Case("a shape that overflows", one(shape=[2**40, 2**40]), 400),
+    Case("a dim of 2^63", one(shape=[1, 2**63], data=[]), 400),
+    Case("a dim of 2^64", one(shape=[1, 2**64], data=[]), Differs(500, 400, "json-faults")),
+    Case("too few elements", one(data=[1]), Differs(500, 400, "json-faults")),
+    Case("too many elements", one(data=[1, 2, 3]), Differs(500, 400, "json-faults")),
+    Case("too many strings", typed("BYTES", ["a", "b"], [1]), Differs(500, 400, "json-faults")),
+    Case("ragged nesting", one(shape=[2, 2], data=[[1, 2, 3], [4]]), 200),
+    Case("odd nesting", one(shape=[1, 3], data=[[[1]], 2, [3]]), 200),
+    Case("ragged nesting with a wrong count", one(shape=[2, 2], data=[[1, 2], [3]]),
+         Differs(500, 400, "json-faults")),
+    Case("an empty shape", one(shape=[], data=[1]), 400),
+    Case("no batch dim", one(shape=[2]), 400),
+    Case("one dim too many", one(shape=[1, 1, 2]), 400),
+    Case("batch 0", one(shape=[0, 2], data=[]), 200),
+    Case("batch 8", one(shape=[8, 1], data=list(range(8))), 200),
+    Case("batch 9", one(shape=[9, 1], data=list(range(9))), 400),
+    Case("batches that differ", infer({"inputs": [PAIR[0], tensor("INPUT1", "INT32",
+         list(range(8)), [2, 4])]}, "add_sub"), 400),
+    Case("wrong fixed dims", infer({"inputs": [tensor("INPUT0", "FP32", [1] * 6, [3, 2])]},
+         "fixed"), 400),
+    Case("a batch dim too many", infer({"inputs": [tensor("INPUT0", "FP32", [1] * 6, [1, 2, 3])]},
+         "fixed"), 400),
+    Case("nesting of 100", one(shape=[1, 1], data=json.loads("[" * 100 + "1" + "]" * 100)), 200),
+    Case("nesting of 101", one(shape=[1, 1], data=json.loads("[" * 101 + "1" + "]" * 101)), 400),
+]
+
+DOCUMENTS = [
+    Case("an open brace", infer(b"{"), Differs(500, 400, "json-faults")),
+    Case("rubbish", infer(b"nonsense"), Differs(500, 400, "json-faults")),
+    Case("much rubbish", infer(b"x" * 1_000_000), Differs(500, 400, "json-faults")),
+    Case("null", infer(b"null"), Differs(500, 400, "json-faults")),
+    Case("an array", infer(b"[]"), Differs(500, 400, "json-faults")),
+    Case("a number", infer(b"3"), Differs(500, 400, "json-faults")),
+    Case("a trailing comma", infer(b'{"inputs":[],}'), Differs(500, 400, "json-faults")),
+    Case("two documents", infer(b"{}{}"), Differs(500, 400, "json-faults")),
+    Case("a byte order mark", infer(b"\xef\xbb\xbf{}"), Differs(500, 400, "json-faults")),
+    Case("UTF-16", infer("{}".encode("utf-16")), Differs(500, 400, "json-faults")),
+    Case("invalid UTF-8", infer(b'{"id":"\xff"}'), Differs(500, 400, "json-faults")),
+    Case("a NUL at the end", infer(json.dumps({"inputs": [X]}).encode() + b"\0"), 400),
+    Case("an empty object", infer(b"{}"), Differs(500, 400, "json-faults")),
+    Case("inputs null", infer({"inputs": None}), Differs(500, 400, "json-faults")),
+    Case("inputs as an object", infer({"inputs": {}}), Differs(500, 400, "json-faults")),
+    Case("inputs of numbers", infer({"inputs": [1]}), Differs(500, 400, "json-faults")),
+    Case("no inputs at all", infer({"inputs": []}), 400),
+    Case("a key twice", infer(b'{"id":"a","id":"b","inputs":[' + json.dumps(X).encode() + b"]}"),
+         Differs(200, 400, "json-faults")),
+    Case("id as a number", with_x(id=1), Differs(500, 400, "json-faults")),
+    Case("id null", with_x(id=None), Differs(500, 400, "json-faults")),
+]
+
+MEMBERS = [
+    Case("no name", one(name=None), Differs(500, 400, "json-faults")),
+    Case("no datatype", one(datatype=None), Differs(500, 400, "json-faults")),
+    Case("no shape", one(shape=None), Differs(500, 400, "json-faults")),
+    Case("no data", one(data=None), 400),
+    Case("data null", infer({"inputs": [{**X, "data": None}]}), 400),
+    Case("data as a number", one(data=1), Differs(500, 400, "json-faults")),
+    Case("name as a number", one(name=1), Differs(500, 400, "json-faults")),
+    Case("an unknown input", one(name="INPUT9"), 400),
+    Case("an input too many", infer({"inputs": [X, changed(name="INPUT9")]}), 400),
+    Case("an input too few", infer({"inputs": PAIR[:1]}, "add_sub"), 400),
+    Case("an input twice", infer({"inputs": [X, X]}), 400),
+    Case("an input twice of two", infer({"inputs": [PAIR[0], PAIR[0]]}, "add_sub"), 400),
+    Case("only the optional input", infer({"inputs": [tensor("INPUT1", "INT32", [1])]},
+         "optional"), Differs(200, 400, "required-inputs")),
+    Case("an unknown model", infer({"inputs": [X]}, "nobody"), 400),
+    Case("a model that failed to load", infer({"inputs": [X]}, "broken"), 404),
+    Case("a version nobody has", versioned("7"), 404),
+    Case("a version that is not selected", versioned("2"), 404),
+    Case("a version that failed to load", versioned("1", "broken"), 503),
+    Case("version x", versioned("x"), 400),
+    Case("version 0", versioned("0"), 400),
+    Case("version -1", versioned("-1"), 400),
+    Case("a decoupled model", infer({"inputs": [tensor("IN", "INT32", [1])]}, "repeat"), 501),
+]
+
+OUTPUTS = [
+    Case("no outputs listed means all", outputs(), 200),
+    Case("one output", outputs({"name": "OUTPUT1"}), 200),
+    Case("outputs in another order", outputs({"name": "OUTPUT1"}, {"name": "OUTPUT0"}), 200),
+    Case("an output twice", outputs({"name": "OUTPUT0"}, {"name": "OUTPUT0"}), 400),
+    Case("an unknown output", outputs({"name": "OUTPUT9"}), 400),
+    Case("an output without a name", outputs({}), Differs(500, 400, "json-faults")),
+    Case("an output as text", outputs("OUTPUT0"), Differs(500, 400, "json-faults")),
+    Case("outputs as an object", infer({"inputs": PAIR, "outputs": {}}, "add_sub"),
+         Differs(500, 400, "json-faults")),
+    Case("outputs null", infer({"inputs": PAIR, "outputs": None}, "add_sub"),
+         Differs(500, 400, "json-faults")),
+    Case("an output in binary", outputs({"name": "OUTPUT1", "parameters": {"binary_data": True}}),
+         200),
+    Case("one in binary, one not", outputs({"name": "OUTPUT0"},
+         {"name": "OUTPUT1", "parameters": {"binary_data": True}}), 200),
+    Case("binary_data false", outputs({"name": "OUTPUT0", "parameters": {"binary_data": False}}),
+         200),
+    Case("binary_data as text", outputs({"name": "OUTPUT0", "parameters": {"binary_data": "1"}}),
+         Differs(500, 400, "json-faults")),
+    Case("FP16 output as JSON", infer({"inputs": [{"name": "IN_FP32", "shape": [1],
+         "datatype": "FP32", "data": [1]}], "outputs": [{"name": "OUT_FP32", "parameters": {}}]},
+         "types"), 200),
+]
+
+PARAMETERS = [
+    Case("all outputs in binary", with_x(parameters={"binary_data_output": True}), 200),
+    Case("binary_data_output false", with_x(parameters={"binary_data_output": False}), 200),
+    Case("binary_data_output as text", with_x(parameters={"binary_data_output": "x"}),
+         Differs(500, 400, "json-faults")),
+    Case("custom parameters", facts(id="7", parameters={"a": 1, "b": "x", "c": True, "d": 1.5}), 200),
+    Case("no parameters", facts(), 200),
+    Case("a request with an output list", facts(outputs=[{"name": "FACTS"}]), 200),
+    Case("a parameter of 2^63 - 1", facts(parameters={"a": 2**63 - 1}), 200),
+    Case("a parameter of 2^63", facts(parameters={"a": 2**63}), 400),
+    Case("a parameter as an object", facts(parameters={"a": {}}), 400),
+    Case("a parameter as an array", facts(parameters={"a": [1]}), 400),
+    Case("a null parameter", facts(parameters={"a": None}), 400),
+    Case("a reserved parameter", facts(parameters={"triton_x": 1}), 400),
+    Case("timeout", facts(parameters={"timeout": 5_000_000}), 200),
+    Case("timeout as text", facts(parameters={"timeout": "x"}), Differs(500, 400, "json-faults")),
+    Case("a negative timeout", facts(parameters={"timeout": -1}), Differs(500, 400, "json-faults")),
+    Case("priority", facts(parameters={"priority": 1}), 200),
+    Case("a negative priority", facts(parameters={"priority": -1}),
+         Differs(500, 400, "json-faults")),
+    Case("sequence fields", facts(parameters={"sequence_id": 5, "sequence_start": True,
+         "sequence_end": True}), 200),
+    Case("a sequence id as text", facts(parameters={"sequence_id": "abc"}), 200),
+    Case("sequence_start as a number", facts(parameters={"sequence_start": 1}),
+         Differs(500, 400, "json-faults")),
+    Case("a negative sequence id", facts(parameters={"sequence_id": -1}),
+         Differs(500, 400, "json-faults")),
+    Case("parameters as an array", facts(parameters=[]), Differs(500, 400, "json-faults")),
+    Case("parameters null", facts(parameters=None), Differs(500, 400, "json-faults")),
+]
+
+
+def fault(mode: str) -> Http:
+    return infer({"inputs": [tensor("MODE", "BYTES", [mode])]}, "faults")
+
+
+FAULTS = [
+    Case("a model without faults", fault("ok"), 200),
+    Case("a model that raises", fault("raise"), 500),
+    Case("an error with the default code", fault("default"), 500),
+    Case("UNKNOWN of a model", fault("UNKNOWN"), 400),
+    Case("INTERNAL of a model", fault("INTERNAL"), 500),
+    Case("NOT_FOUND of a model", fault("NOT_FOUND"), 404),
+    Case("INVALID_ARG of a model", fault("INVALID_ARG"), 400),
+    Case("UNAVAILABLE of a model", fault("UNAVAILABLE"), 503),
+    Case("UNSUPPORTED of a model", fault("UNSUPPORTED"), 501),
+    Case("ALREADY_EXISTS of a model", fault("ALREADY_EXISTS"), 400),
+    Case("CANCELLED of a model", fault("CANCELLED"), 400),
+    Case("too few responses", fault("too few"), 500),
+    Case("too many responses", fault("too many"), 500),
+    Case("no list of responses", fault("not a list"), 500),
+    Case("a list of something else", fault("not a response"), 500),
+    Case("an output of another datatype", fault("wrong dtype"), Differs(200, 500, "model-outputs")),
+    Case("an output of another rank", fault("wrong rank"), Differs(200, 500, "model-outputs")),
+    Case("an output of other dims", fault("wrong dims"), 200),
+    Case("an output nobody configured", fault("unknown output"),
+         Differs((200, {}), 500, "model-outputs")),
+    Case("no outputs", fault("no outputs"), 200),
+]
+
+CASES: list[Case[Http]] = [
+    *GOOD,
+    *TYPES,
+    *SHAPES,
+    *DOCUMENTS,
+    *MEMBERS,
+    *OUTPUTS,
+    *PARAMETERS,
+    *FAULTS,
+]

@@ -1,0 +1,132 @@
+"""The two servers as processes: free ports, start, readiness, stop."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = "127.0.0.1"
+FLAGS = ["--exit-on-error=false", "--strict-readiness=false"]
+"""One model cannot be loaded on purpose; the rest must be served."""
+START_ATTEMPTS_MAX = 600
+ATTEMPT_INTERVAL_S = 0.1
+"""A minute to start: the reference starts a process a model, which takes it ten seconds."""
+STOP_LIMIT_S = 20.0
+LOG_TAIL_BYTES = 6000
+
+
+class StartError(Exception):
+    """A server ended, or did not answer in time, while it was starting."""
+
+
+class Ports(NamedTuple):
+    http: int
+    grpc: int
+    metrics: int
+
+
+@dataclass(slots=True)
+class Server:
+    """A running server and where it listens; `log` is what it prints."""
+
+    process: subprocess.Popen[bytes]
+    ports: Ports
+    log: Path
+
+    def log_tail(self) -> str:
+        """The end of what it has printed."""
+        return self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+
+    def wait_until_ready(self) -> None:
+        """Poll until the readiness endpoint says yes.
+
+        Raises:
+          StartError: with the log, if the process ends or the attempts are used up.
+        """
+        for _ in range(START_ATTEMPTS_MAX):
+            if self.process.poll() is not None or self._is_ready():
+                break
+            try:
+                self.process.wait(ATTEMPT_INTERVAL_S)
+            except subprocess.TimeoutExpired:
+                continue
+        if self.process.poll() is not None or not self._is_ready():
+            raise StartError(f"{self.process.args!r} did not start:\n{self.log_tail()}")
+
+    def _is_ready(self) -> bool:
+        connection = http.client.HTTPConnection(HOST, self.ports.http, timeout=5)
+        try:
+            connection.request("GET", "/v2/health/ready")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def stop(self) -> int:
+        """Ask it to end, wait, and return its exit status; a server that hangs is killed."""
+        self.process.terminate()
+        try:
+            return self.process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+def free_ports() -> Ports:
+    """Ports nobody listens on now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in Ports._fields]
+        for one in sockets:
+            one.bind((HOST, 0))
+        return Ports(*(one.getsockname()[1] for one in sockets))
+
+
+def why_no_reference() -> str | None:
+    """Install the reference server if need be; the reason if that is impossible."""
+    if reason := os.environ.get("TRITRIO_NO_REFERENCE"):
+        return reason
+    command = [sys.executable, str(ROOT / "scripts" / "reference-server"), "--install-only"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode == 0:
+        return None
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return lines[-1] if lines else "it could not be installed, and no reason was given"
+
+
+def start_reference(repository: Path, log: Path) -> Server:
+    """Start the reference on `repository`, without waiting for it."""
+    script = str(ROOT / "scripts" / "reference-server")
+    command = [sys.executable, script, str(repository), *FLAGS, "--allow-gpu-metrics=false"]
+    return _start(command, log)
+
+
+def start_ours(repository: Path, log: Path) -> Server:
+    """Start our server on `repository`, without waiting for it."""
+    command = [sys.executable, "-m", "tritrio", "--model-repository", str(repository), *FLAGS]
+    return _start(command, log)
+
+
+def _start(command: list[str], log: Path) -> Server:
+    ports = free_ports()
+    for name, port in ports._asdict().items():
+        command += [f"--{name}-port={port}", f"--{name}-address={HOST}"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            # Not the root: the reference's models would import our triton_python_backend_utils.
+            cwd=log.parent,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    return Server(process, ports, log)

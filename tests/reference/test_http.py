@@ -1,0 +1,20 @@
+"""The REST protocol: the same bytes to both servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import http_api_cases, http_binary_cases, http_json_cases
+from .cases import Case, judge
+from .conftest import Servers
+from .http_exchange import Http, exchange
+
+CASES = [*http_api_cases.CASES, *http_json_cases.CASES, *http_binary_cases.CASES]
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_http_answers_agree(case: Case[Http], servers: Servers) -> None:
+    reference = exchange(servers.reference, case.request, case.mask)
+    ours = exchange(servers.ours, case.request, case.mask)
+    judge(case, reference, ours)
