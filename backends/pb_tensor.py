@@ -19,6 +19,8 @@ from ..protocol.tensors import Array, Tensor as ServerTensor
 class TritonModelException(Exception):  # noqa: N818 - the name models catch
     """A model used this module wrongly, or asked for what the server cannot do."""
 
+    __module__ = "triton_python_backend_utils"  # where its users know it from
+
 
 @final
 class Tensor:

@@ -192,7 +192,7 @@ class GrpcSession:
         """Return everything to write now, in order, and forget it; large parts are not copied."""
         return self._http2.take_output()
 
-    def receive_data(self, data: bytes) -> list[GrpcEvent]:
+    def receive_data(self, data: bytes | bytearray) -> list[GrpcEvent]:
         """Take received bytes, split anywhere, and return what they mean."""
         events: list[GrpcEvent] = []
         for event in self._http2.receive_data(data):

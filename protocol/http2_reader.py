@@ -113,8 +113,8 @@ class FrameReader:
         """Bytes of incomplete frames and header blocks."""
         return len(self._tail) + len(self._block)
 
-    def receive(self, data: bytes) -> None:
-        """Take received bytes and pass on what they complete; payload as it comes, uncopied.
+    def receive(self, data: bytes | bytearray) -> None:
+        """Take received bytes and pass on what they complete; payload of bytes is not copied.
 
         Raises:
           Http2ConnectionError: The bytes break the protocol; the reader is of no more use.
@@ -123,8 +123,8 @@ class FrameReader:
             self._tail += data
             if len(self._tail) < self._needed:
                 return
-            data = bytes(self._tail)
-            self._tail = bytearray()
+            data, self._tail = self._tail, bytearray()
+        data = bytes(data)
         position = 0
         if not self._greeted:
             if not PREFACE.startswith(data[: len(PREFACE)]):

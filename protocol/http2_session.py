@@ -121,7 +121,7 @@ class Http2Session:
         stream = self._streams.get(stream_id)
         return 0 if stream is None else stream.queued_bytes
 
-    def receive_data(self, data: bytes) -> list[Http2Event]:
+    def receive_data(self, data: bytes | bytearray) -> list[Http2Event]:
         """Take received bytes, split anywhere, and return what they mean.
 
         Views in the events keep `data` alive. After `ConnectionFailed` everything is ignored.

@@ -93,7 +93,7 @@ class Refused(Exception):  # noqa: N818 - a verdict on the client, not an error 
         self.message: Final = message
 
 
-def feed(parser: HttpRequestParser, data: bytes | bytearray | memoryview) -> None:
+def feed(parser: HttpRequestParser, data: bytes | memoryview) -> None:
     """Hand bytes to a parser; a fault it finds is refused with 400."""
     try:
         parser.feed_data(data)

@@ -18,6 +18,7 @@ from .protobuf_wire import (
     LENGTH_DELIMITED,
     VARINT,
     read_fields,
+    read_length,
     read_text,
     read_varint,
 )
@@ -158,7 +159,7 @@ def _only_raws(message: Buffer, position: int) -> list[Buffer] | None:
         if position < end and (size := message[position]) < 0x80:
             position += 1
         else:
-            size, position = read_varint(message, position, end)
+            size, position = read_length(message, position, end)
         stop = position + size
         if stop > end:
             return None

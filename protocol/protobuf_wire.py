@@ -29,6 +29,8 @@ UNPACK_CHUNK_BYTES: Final = 1 << 20
 
 _VARINT_BYTES_MAX = 10
 _UINT64_MASK = 2**64 - 1
+_LENGTH_MAX = 2**31 - 1
+_TAG_MAX = 2**32 - 1
 
 
 def malformed(problem: str) -> RequestError:
@@ -65,13 +67,13 @@ def read_fields(data: Buffer, position: int, end: int) -> Iterator[tuple[int, in
         if tag < 0x80:
             position += 1
         else:
-            tag, position = _read_short(data, position, end, 2**32 - 1)
+            tag, position = _read_short(data, position, end, _TAG_MAX)
         number = tag >> 3
         kind = tag & 7
         if not number:
             raise malformed(f"field number 0 before byte {position}")
         if kind == LENGTH_DELIMITED:
-            length, start = _read_short(data, position, end, 2**31 - 1)
+            length, start = read_length(data, position, end)
             position = start + length
         elif kind == VARINT:
             start = position
@@ -89,8 +91,12 @@ def read_fields(data: Buffer, position: int, end: int) -> Iterator[tuple[int, in
         yield number, kind, start, position
 
 
+def read_length(data: Buffer, position: int, end: int) -> tuple[int, int]:
+    """Return the length at `position` and the position behind it."""
+    return _read_short(data, position, end, _LENGTH_MAX)
+
+
 def _read_short(data: Buffer, position: int, end: int, most: int) -> tuple[int, int]:
-    """Read a tag or a length."""
     value, after = read_varint(data, position, end)
     if after - position > 5 or value > most:
         raise malformed(f"a tag or length at byte {position} is out of range")
@@ -101,7 +107,7 @@ def _skip_group(data: Buffer, position: int, end: int, number: int) -> int:
     """Return the position behind the group `number` whose start tag was just read."""
     open_groups = [number]
     while open_groups:
-        tag, position = _read_short(data, position, end, 2**32 - 1)
+        tag, position = _read_short(data, position, end, _TAG_MAX)
         number, kind = tag >> 3, tag & 7
         if not number:
             raise malformed(f"field number 0 before byte {position}")
@@ -115,7 +121,7 @@ def _skip_group(data: Buffer, position: int, end: int, number: int) -> int:
         elif kind == VARINT:
             _, position = read_varint(data, position, end)
         elif kind == LENGTH_DELIMITED:
-            length, position = _read_short(data, position, end, 2**31 - 1)
+            length, position = read_length(data, position, end)
             position += length
         elif kind in {FIXED64, FIXED32}:
             position += 8 if kind == FIXED64 else 4

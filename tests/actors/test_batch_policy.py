@@ -146,9 +146,7 @@ def test_ragged_inputs_share_a_batch_whatever_their_shapes() -> None:
 def test_requests_with_other_optional_inputs_leave_apart() -> None:
     config = model_config(batching=pb.ModelDynamicBatching(), dims=(4,))
     config.input.append(
-        pb.ModelInput(
-            name="INPUT1", data_type=pb.DataType.TYPE_INT32, dims=[4], optional=True
-        )
+        pb.ModelInput(name="INPUT1", data_type=pb.DataType.TYPE_INT32, dims=[4], optional=True)
     )
     queue = configured(config)
     add(queue, 0)

@@ -91,22 +91,22 @@ def test_an_execution_takes_the_delay_configured(tmp_path: Path) -> None:
         (
             config_of([("X", "FP32", [1])], OUTPUTS[:1]),
             (
-                "model 'm': an identity model pairs each input 'INPUT<i>' with an output 'OUTPUT<i>' "
-                "of the same data_type, got input 'X' without one"
+                "model 'm': an identity model pairs each input 'INPUT<i>' with an output "
+                "'OUTPUT<i>' of the same data_type, got input 'X' without one"
             ),
         ),
         (
             config_of(INPUTS[:1], [("OUTPUT0", "FP64", [1])]),
             (
-                "model 'm': an identity model pairs each input 'INPUT<i>' with an output 'OUTPUT<i>' "
-                "of the same data_type, got input 'INPUT0' without one"
+                "model 'm': an identity model pairs each input 'INPUT<i>' with an output "
+                "'OUTPUT<i>' of the same data_type, got input 'INPUT0' without one"
             ),
         ),
         (
             config_of(INPUTS[:1], OUTPUTS),
             (
-                "model 'm': an identity model pairs each output 'OUTPUT<i>' with an input 'INPUT<i>', "
-                "got output 'OUTPUT1' without one"
+                "model 'm': an identity model pairs each output 'OUTPUT<i>' with an input "
+                "'INPUT<i>', got output 'OUTPUT1' without one"
             ),
         ),
         *[

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tritrio.protocol.errors import ErrorCode, RequestError
 from tritrio.protocol.json_codec import INPUT_BYTES_MAX, decode_infer
@@ -14,6 +15,9 @@ from tritrio.protocol.model_spec import InputSpec, ModelSpec, OutputSpec
 from tritrio.protocol.request_rules import validate
 from tritrio.protocol.requests import InferRequest
 from tritrio.protocol.tensors import Shape, Tensor
+
+PROPERTY = settings(max_examples=150, derandomize=True, deadline=None)
+"""How property tests of codecs run."""
 
 
 def spec(

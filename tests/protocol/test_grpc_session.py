@@ -1,10 +1,7 @@
-"""The gRPC session: messages, metadata, codings, limits and how calls end."""
+"""gRPC calls: how they start, split, end, and what their headers say."""
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,28 +12,19 @@ from h2.events import (
     StreamEnded,
     StreamReset as ClientSawReset,
     TrailersReceived,
-    WindowUpdated,
 )
-from h2.settings import SettingCodes
 from hypothesis import given, settings, strategies as st
 
 from tritrio.protocol.grpc_headers import STATUS_MESSAGE_BYTES_MAX
 from tritrio.protocol.grpc_session import (
-    UNCONSUMED_MESSAGES_MAX,
     CallCancelled,
-    CallStarted,
     ConnectionClosed,
-    GrpcLimits,
-    GrpcSession,
     HalfClosed,
     MessageReceived,
-    WindowOpened,
 )
-from tritrio.protocol.http2_events import Http2Limits
 
+from .grpc_support import GZIP, PATH, changed, greeted, outcome, plain, session, start
 from .http2_support import (
-    GRPC_HEADERS,
-    Oracle,
     greeting,
     message,
     output,
@@ -44,61 +32,6 @@ from .http2_support import (
     raw_frame,
     request_frame,
 )
-
-PATH = "/inference.GRPCInferenceService/ModelInfer"
-GZIP = [*GRPC_HEADERS, ("grpc-encoding", "gzip"), ("grpc-accept-encoding", "identity, gzip")]
-
-
-def session(**limits: int) -> GrpcSession:
-    message_bytes_max = limits.pop("message_bytes_max", 2**31 - 1)
-    return GrpcSession(GrpcLimits(message_bytes_max, Http2Limits(**limits)))
-
-
-def greeted(**limits: int) -> GrpcSession:
-    made = session(**limits)
-    assert made.receive_data(greeting((4, 1 << 30))) == []
-    made.take_output()
-    return made
-
-
-def changed(**fields: str | None) -> list[tuple[str, str]]:
-    """The usual headers with some replaced, added or (None) left out."""
-    new = {name.replace("_", "-"): value for name, value in fields.items()}
-    headers = [(name, new.pop(name.lstrip(":"), value)) for name, value in GRPC_HEADERS]
-    return [(n, v) for n, v in [*headers, *new.items()] if v is not None]
-
-
-def plain(events: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
-    for event in events:
-        if isinstance(event, CallStarted):
-            found.append(("call", event.stream_id, event.path))
-        elif isinstance(event, MessageReceived):
-            found.append(("message", event.stream_id, bytes(event.data)))
-        else:
-            found.append(event)
-    return found
-
-
-def start(
-    under_test: GrpcSession,
-    data: bytes | None = None,
-    headers: Sequence[tuple[str, str]] = GRPC_HEADERS,
-    *,
-    end_stream: bool = False,
-    settings: dict[SettingCodes, int] | None = None,
-) -> tuple[Oracle, int, list[Any]]:
-    client = Oracle(under_test, settings)
-    stream_id = client.request(data, headers, end_stream=end_stream)
-    return client, stream_id, client.exchange()
-
-
-def outcome(client: Oracle, stream_id: int) -> tuple[int, str | None]:
-    """The status and message the client sees, from trailers or from trailers alone."""
-    events = client.of(TrailersReceived, stream_id) or client.of(ResponseReceived, stream_id)
-    fields = dict(events[-1].headers)
-    return int(fields["grpc-status"]), fields.get("grpc-message")
-
 
 # --- calls
 
@@ -379,232 +312,3 @@ def test_refusals_that_nobody_reads_are_limited() -> None:
         assert under_test.receive_data(request_frame(stream_id, wrong, end_stream=True)) == []
     (event,) = under_test.receive_data(request_frame(23, end_stream=True))
     assert isinstance(event, ConnectionClosed)
-
-
-# --- codings
-
-
-@pytest.mark.parametrize(
-    ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
-)
-def test_compressed_messages_are_inflated_and_answered_alike(encoding: str, pack: Any) -> None:
-    under_test = session()
-    headers = changed(grpc_encoding=encoding, grpc_accept_encoding=f"identity,{encoding}")
-    data = message(pack(b"squeezed" * 100), 1) + message(b"plain")
-    client, stream_id, events = start(under_test, data, headers)
-    assert plain(events)[1:] == [("message", 1, b"squeezed" * 100), ("message", 1, b"plain")]
-    assert under_test.buffered_bytes == 805
-    under_test.send_message(stream_id, [b"ans" * 50, b"wer"], compress=True)
-    under_test.send_message(stream_id, [b"as it is"])
-    under_test.end_call(stream_id, Status.OK)
-    client.exchange()
-    assert client.headers(ResponseReceived, stream_id)["grpc-encoding"] == encoding
-    answer = client.data(stream_id)
-    size = int.from_bytes(answer[1:5], "big")
-    assert answer[0] == 1
-    assert zlib.decompress(answer[5 : 5 + size], 47) == b"ans" * 50 + b"wer"
-    assert answer[5 + size :] == message(b"as it is")
-
-
-def test_a_client_that_takes_no_coding_gets_none() -> None:
-    under_test = session()
-    client, stream_id, _ = start(under_test, headers=changed(grpc_accept_encoding="br, identity"))
-    under_test.send_message(stream_id, [b"answer"], compress=True)
-    client.exchange()
-    assert client.data(stream_id) == message(b"answer")
-    assert "grpc-encoding" not in client.headers(ResponseReceived, stream_id)
-
-
-def test_an_unknown_coding_is_unimplemented_and_lists_the_known() -> None:
-    client, stream_id, events = start(session(), headers=changed(grpc_encoding="snappy"))
-    assert events == []
-    fields = client.headers(ResponseReceived, stream_id)
-    assert fields["grpc-status"] == "12"
-    assert fields["grpc-accept-encoding"] == "identity, deflate, gzip"
-
-
-MESSAGE_FAULTS = {
-    "over the limit": (GRPC_HEADERS, message(bytes(101)), 8),
-    "claims 4 GiB": (GRPC_HEADERS, b"\0\xff\xff\xff\xff", 8),
-    "flag 2": (GRPC_HEADERS, message(b"x", 2), 13),
-    "compressed without a coding": (GRPC_HEADERS, message(gzip.compress(b"x"), 1), 13),
-    "no gzip": (GZIP, message(b"no gzip", 1), 13),
-    "empty gzip": (GZIP, message(b"", 1), 13),
-    "half a gzip": (GZIP, message(gzip.compress(b"x" * 50)[:-3], 1), 13),
-    "gzip and more": (GZIP, message(gzip.compress(b"x") + b"y", 1), 13),
-    "bomb": (GZIP, message(gzip.compress(bytes(101)), 1), 8),
-}
-
-
-@pytest.mark.parametrize("fault", MESSAGE_FAULTS)
-def test_a_message_that_cannot_be_taken_ends_the_call(fault: str) -> None:
-    headers, data, status = MESSAGE_FAULTS[fault]
-    under_test = session(message_bytes_max=100)
-    client, stream_id, events = start(under_test, message(b"good") + data, headers)
-    code, text = outcome(client, stream_id)
-    assert code == status
-    assert plain(events)[1:] == [("message", 1, b"good"), CallCancelled(stream_id, text or "")]
-    assert [event.error_code for event in client.of(ClientSawReset)] == [0]
-    assert (under_test.active_calls, under_test.buffered_bytes) == (0, 0)
-    client.request(message(b"next"), headers, end_stream=False)
-    assert len(client.exchange()) == 2
-
-
-@pytest.mark.parametrize("flag", [0, 1])
-def test_messages_at_the_limit_are_taken(flag: int) -> None:
-    under_test = session(message_bytes_max=100)
-    data = message(gzip.compress(bytes(100)), 1) if flag else message(bytes(100))
-    _, _, events = start(under_test, data, GZIP)
-    assert plain(events)[1:] == [("message", 1, bytes(100))]
-
-
-def test_the_real_limit_is_that_of_protobuf() -> None:
-    under_test = greeted()
-    under_test.receive_data(request_frame(1) + request_frame(3))
-    assert under_test.receive_data(raw_frame(0, 0, 1, b"\0\x7f\xff\xff\xff")) == []
-    (event,) = under_test.receive_data(raw_frame(0, 0, 3, b"\0\x80\0\0\0"))
-    assert isinstance(event, CallCancelled)
-    assert under_test.buffered_bytes < 500
-
-
-@pytest.mark.parametrize("size", [1, 4, 5, 9])
-def test_a_truncated_message_is_internal(size: int) -> None:
-    under_test = session()
-    data = message(b"whole") + message(b"message")[:size]
-    client, stream_id, events = start(under_test, data, end_stream=True)
-    assert isinstance(plain(events)[-1], CallCancelled)
-    assert outcome(client, stream_id)[0] == 13
-    assert client.of(ClientSawReset) == []
-
-
-def test_messages_that_wait_are_limited_in_number() -> None:
-    under_test = greeted()
-    under_test.receive_data(request_frame(1) + request_frame(3))
-    block = raw_frame(0, 0, 1, message(b"") * 20_000)
-    for _ in range(UNCONSUMED_MESSAGES_MAX // 20_000):
-        assert len(under_test.receive_data(block)) == 20_000
-    under_test.consumed(1, 0)  # empty messages need no bytes
-    for _ in range(UNCONSUMED_MESSAGES_MAX // 20_000):
-        under_test.receive_data(block)
-    (event,) = under_test.receive_data(raw_frame(0, 0, 3, message(b"")))[1:]
-    assert isinstance(event, CallCancelled)
-    assert event.stream_id == 3
-
-
-# --- flow control
-
-
-def updates(client: Oracle, stream_id: int) -> int:
-    return sum(event.delta for event in client.of(WindowUpdated, stream_id))
-
-
-def test_the_window_comes_back_only_for_consumed_messages() -> None:
-    under_test = session(stream_window_bytes=1000)
-    client, stream_id, events = start(under_test, message(bytes(295)) * 3)
-    assert len(events) == 4
-    assert updates(client, stream_id) == 0
-    under_test.consumed(stream_id, 295)
-    client.exchange()
-    assert updates(client, stream_id) == 0  # told by halves
-    under_test.consumed(stream_id, 294)
-    client.exchange()
-    assert updates(client, stream_id) == 0
-    assert under_test.buffered_bytes == 296
-    under_test.consumed(stream_id, 1)
-    client.exchange()
-    assert updates(client, stream_id) == 600
-
-
-def test_a_message_larger_than_the_window_arrives() -> None:
-    under_test = session(stream_window_bytes=1000)
-    client, stream_id, _ = start(under_test)
-    data = message(bytes(range(250)) * 40)
-    events: list[Any] = []
-    while data:
-        room = min(client.h2.local_flow_control_window(stream_id), 300)
-        assert room > 0
-        client.h2.send_data(stream_id, data[:room])
-        data = data[room:]
-        events += client.exchange()
-    assert plain(events) == [("message", 1, bytes(range(250)) * 40)]
-
-
-def test_a_large_message_behind_an_unconsumed_one_waits() -> None:
-    under_test = session(stream_window_bytes=1000)
-    client, stream_id, _ = start(under_test, message(b"small") + message(bytes(5000))[:990])
-    assert client.h2.local_flow_control_window(stream_id) == 0
-    assert updates(client, stream_id) == 0
-    under_test.consumed(stream_id, 5)
-    client.exchange()
-    assert updates(client, stream_id) == 1000
-
-
-def test_a_call_that_ends_gives_all_of_the_connection_window_back() -> None:
-    under_test = session(stream_window_bytes=60_000, connection_window_bytes=65_535)
-    client = Oracle(under_test)
-    for _ in range(10):
-        stream_id = client.request(message(bytes(15_000)), end_stream=False)
-        client.h2.send_data(stream_id, message(bytes(500))[:200])
-        client.exchange()
-        under_test.end_call(stream_id, Status.OK)
-        client.exchange()
-    assert updates(client, 0) >= 10 * 15_000 - 65_535
-
-
-def test_back_pressure_is_told_and_lifted() -> None:
-    under_test = session()
-    client, stream_id, _ = start(
-        under_test, message(b"q"), settings={SettingCodes.INITIAL_WINDOW_SIZE: 50}
-    )
-    under_test.send_message(stream_id, [bytes(100)])
-    assert under_test.unsent_bytes(stream_id) == 55
-    under_test.send_message(stream_id, [b"second"])
-    assert under_test.unsent_bytes(stream_id) == 66
-    client.exchange()
-    client.h2.increment_flow_control_window(65, stream_id)
-    assert client.exchange() == []
-    assert under_test.unsent_bytes(stream_id) == 1
-    client.h2.increment_flow_control_window(1, stream_id)
-    assert client.exchange() == [WindowOpened(stream_id)]
-    assert client.data(stream_id) == message(bytes(100)) + message(b"second")
-
-
-def test_a_call_that_is_ended_still_sends_what_is_held_back() -> None:
-    under_test = session()
-    client, stream_id, _ = start(
-        under_test, message(b"q"), settings={SettingCodes.INITIAL_WINDOW_SIZE: 50}
-    )
-    under_test.send_message(stream_id, [bytes(100)])
-    under_test.end_call(stream_id, Status.ABORTED, "enough")
-    client.exchange()
-    assert (under_test.active_calls, client.of(TrailersReceived)) == (1, [])
-    client.h2.send_data(stream_id, message(b"more"))
-    assert client.exchange() == []
-    client.h2.increment_flow_control_window(100, stream_id)
-    assert client.exchange() == []
-    assert client.data(stream_id) == message(bytes(100))
-    assert outcome(client, stream_id) == (10, "enough")
-    assert [event.error_code for event in client.of(ClientSawReset)] == [0]
-    assert (under_test.active_calls, under_test.buffered_bytes) == (0, 0)
-
-
-def test_wide_memoryviews_are_sent_as_their_bytes() -> None:
-    under_test = session()
-    client, stream_id, _ = start(under_test, message(b"q"))
-    under_test.send_message(stream_id, [memoryview(bytes(range(16))).cast("i"), bytearray(b"x")])
-    client.exchange()
-    assert client.data(stream_id) == message(bytes(range(16)) + b"x")
-
-
-@settings(max_examples=200, derandomize=True, deadline=None)
-@given(payload=st.binary(max_size=200), step=st.integers(1, 60), encoded=st.booleans())
-def test_any_payload_ends_in_messages_or_a_status(payload: bytes, step: int, encoded: bool) -> None:
-    under_test = greeted(message_bytes_max=50)
-    under_test.receive_data(request_frame(1, GZIP if encoded else GRPC_HEADERS))
-    events: list[Any] = []
-    for begin in range(0, len(payload), step):
-        events += under_test.receive_data(raw_frame(0, 0, 1, payload[begin : begin + step]))
-    events += under_test.receive_data(raw_frame(0, 1, 1))
-    assert isinstance(events[-1], HalfClosed | CallCancelled)
-    assert all(isinstance(event, MessageReceived) for event in events[:-1])
-    assert under_test.active_calls == isinstance(events[-1], HalfClosed)

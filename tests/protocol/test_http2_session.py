@@ -219,7 +219,7 @@ def test_the_receive_window_is_given_back_in_halves() -> None:
     under_test.acknowledge(1, 1000)
     assert [frame.stream_id for frame in parse_frames(output(under_test))] == [1]
     events = feed(under_test, raw_frame(0, 0, 1, bytes(1001)))
-    assert plain(events)[0][1].code == FLOW_CONTROL_ERROR
+    assert plain(events)[0][1].code == Http2ErrorCode.FLOW_CONTROL_ERROR
 
 
 def test_the_connection_window_is_given_back_in_quarters_even_for_closed_streams() -> None:
@@ -398,6 +398,12 @@ def test_every_split_in_two_means_the_same() -> None:
         events = halves.receive_data(octets[:cut]) + halves.receive_data(octets[cut:])
         assert plain(events) == expected
         assert output(halves) == answer
+
+
+def test_bytes_may_come_in_a_bytearray() -> None:
+    under_test = session()
+    events = list(under_test.receive_data(bytearray(conversation())))
+    assert plain(events) == plain(feed(session(), conversation()))
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 10])

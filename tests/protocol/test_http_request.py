@@ -219,6 +219,11 @@ def test_the_head_limit_is_exact(limits: HttpLimits) -> None:
     assert str(size) in failure_of(head_of(size + 1), limits).message
 
 
+def test_a_long_version_is_not_echoed_in_full() -> None:
+    failure = failure_of(with_line(b"GET / HTTP/1." + b"1" * 60_000))
+    assert failure == HttpFailure(505, "expected HTTP/1.1 or HTTP/1.0, got 'HTTP/1.111111111'")
+
+
 def test_the_target_limit_is_exact() -> None:
     limit = HttpLimits().target_bytes_max
     line = b"GET /%b HTTP/1.1"

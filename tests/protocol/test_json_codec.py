@@ -6,7 +6,7 @@ from contextlib import suppress
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tritrio.protocol import json_codec
 from tritrio.protocol.errors import ErrorCode, RequestError
@@ -19,7 +19,7 @@ from tritrio.protocol.model_spec import InputSpec
 from tritrio.protocol.requests import InferRequest, InferResponse, RequestedOutput
 from tritrio.protocol.tensors import Tensor, encode_bytes_elements
 
-from .infer_specs import Refused, blob_input, body, decode, json_input, request, spec
+from .infer_specs import PROPERTY, Refused, blob_input, body, decode, json_input, request, spec
 
 FP32_IN = spec(InputSpec("IN", "FP32", (-1,)))
 
@@ -557,7 +557,7 @@ NUMBERS = {
 }
 
 
-@settings(max_examples=300, derandomize=True)
+@PROPERTY
 @given(
     st.sampled_from(sorted(NUMBERS)).flatmap(
         lambda name: st.tuples(st.just(name), st.lists(NUMBERS[name], max_size=80))
@@ -586,7 +586,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=300, derandomize=True)
+@PROPERTY
 @given(
     st.dictionaries(st.sampled_from(["inputs", "outputs", "id", "parameters"]), JUNK),
     st.sampled_from([None, 0, 1, 5, 40]),
@@ -598,7 +598,7 @@ def test_random_documents_never_raise_anything_but_request_errors(document, head
             decode(text, header_length=header_length)
 
 
-@settings(max_examples=300, derandomize=True)
+@PROPERTY
 @given(st.binary(max_size=60), st.sampled_from([None, 0, 3]))
 def test_random_bytes_never_raise_anything_but_request_errors(text, header_length):
     with suppress(RequestError):

@@ -4,14 +4,14 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tritrio.protocol.model_spec import InputSpec
 from tritrio.protocol.request_rules import ACCEPTED_SHAPES_MAX, bytes_elements_fault, validate
 from tritrio.protocol.requests import RequestedOutput
 from tritrio.protocol.tensors import Tensor, encode_bytes_elements
 
-from .infer_specs import Refused, request, spec, zeros
+from .infer_specs import PROPERTY, Refused, request, spec, zeros
 
 
 def batching(*, optional: bool = False) -> InputSpec:
@@ -178,7 +178,7 @@ def test_bytes_elements_are_walked(count):
         validate(request(Tensor("IN", "BYTES", (count,), raw=long)), model)
 
 
-@settings(max_examples=200, derandomize=True)
+@PROPERTY
 @given(st.lists(st.integers(0, 3), max_size=30), st.integers(0, 31), st.binary(max_size=6))
 def test_the_walk_accepts_exactly_the_well_formed(lengths, expected, rest):
     raw = encode_bytes_elements([b"a" * length for length in lengths]) + rest

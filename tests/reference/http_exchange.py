@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.client
 import json
 import socket
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
+from .cases import Json, Mask
 from .servers import HOST, Server
 
 ANSWER_LIMIT_S = 10.0
@@ -18,9 +19,6 @@ NO_ANSWER = 0
 """Stands for the status where the server closed the connection, or hung, without an answer."""
 COMPARED_HEADERS = ("content-type", "content-encoding", "accept-encoding", "transfer-encoding")
 LENGTH_HEADER = "inference-header-content-length"
-
-Json: TypeAlias = Any
-Mask: TypeAlias = Callable[[Json], Json]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class HttpSeen:
       json: The body, or its JSON part, without its error text.
       order: The same as text, so that the order of keys and the kind of numbers count.
       blobs: The binary part, cut as the JSON part says.
-      error: The text of a body that is just `{"error": text}`.
+      errors: The text of a body that is just `{"error": text}`, alone.
     """
 
     status: int
@@ -77,22 +75,33 @@ class HttpSeen:
     json: Json
     order: str
     blobs: tuple[bytes, ...]
-    error: str | None
+    errors: tuple[str, ...] = ()
+
+    def comparable(self) -> dict[str, Any]:
+        """Everything but error texts, and the content type of those and of empty bodies."""
+        headers = dict(self.headers)
+        if self.errors or not (self.order or any(self.blobs)):
+            headers.pop("content-type", None)
+        return {
+            "status": self.status,
+            "headers": headers,
+            "json": self.json,
+            "order": self.order,
+            "blobs": self.blobs,
+        }
 
 
 def exchange(server: Server, request: Http, mask: Mask | None = None) -> HttpSeen:
     """Send one request on its own connection and read the answer."""
     with socket.create_connection((HOST, server.ports.http), timeout=ANSWER_LIMIT_S) as connection:
-        try:
+        with contextlib.suppress(OSError):  # refused early; the answer may be there all the same
             connection.sendall(request.wire())
-        except OSError:
-            pass  # refused early; the answer may be there all the same
         answer = http.client.HTTPResponse(connection, method=request.method)
         try:
             answer.begin()
             body = answer.read()
         except (OSError, http.client.HTTPException):
-            return HttpSeen(NO_ANSWER, {}, None, "", (), None)
+            return HttpSeen(NO_ANSWER, {}, None, "", ())
         headers = {name.lower(): value for name, value in answer.getheaders()}
     return _seen(answer.status, headers, body, mask)
 
@@ -107,18 +116,18 @@ def _seen(status: int, headers: dict[str, str], body: bytes, mask: Mask | None) 
     length = int(headers.get(LENGTH_HEADER, len(body)))
     text, rest = body[:length], body[length:]
     if not text:
-        return HttpSeen(status, compared, None, "", (rest,), None)
+        return HttpSeen(status, compared, None, "", (rest,))
     try:
         content = json.loads(text, parse_constant=str)
     except ValueError:
-        return HttpSeen(status, compared, None, repr(text), (rest,), None)
-    error = None
+        return HttpSeen(status, compared, None, repr(text), (rest,))
+    errors: tuple[str, ...] = ()
     if isinstance(content, dict) and list(content) == ["error"]:
-        error = content["error"]
-        content = {"error": type(error).__name__}
-    if mask is not None and error is None:
+        errors = (content["error"],)
+        content = {"error": "a text"}
+    elif mask is not None:
         content = mask(content)
-    return HttpSeen(status, compared, content, json.dumps(content), _cut(content, rest), error)
+    return HttpSeen(status, compared, content, json.dumps(content), _cut(content, rest), errors)
 
 
 def _cut(content: Json, rest: bytes) -> tuple[bytes, ...]:

@@ -72,13 +72,9 @@ def model_config(
                 allow_ragged_batch=ragged,
             )
         ],
-        output=[
-            pb.ModelOutput(name="OUTPUT0", data_type=pb.DataType.TYPE_INT32, dims=list(dims))
-        ],
+        output=[pb.ModelOutput(name="OUTPUT0", data_type=pb.DataType.TYPE_INT32, dims=list(dims))],
         instance_group=[
-            pb.ModelInstanceGroup(
-                name="model", count=instances, kind=pb.ModelInstanceGroupKind.CPU
-            )
+            pb.ModelInstanceGroup(name="model", count=instances, kind=pb.ModelInstanceGroupKind.CPU)
         ],
         dynamic_batching=batching,
         model_transaction_policy=pb.ModelTransactionPolicy(decoupled=decoupled),

@@ -30,11 +30,14 @@ class FakeDeviceDiedError(Exception):
 class FakeDevice:
     """Runs each job on the event loop, when its time is over; keeps jobs one at a time."""
 
-    def __init__(self, place: InstancePlace, seconds: Seconds, deadly: set[str]) -> None:
+    def __init__(
+        self, place: InstancePlace, seconds: Seconds, other_s: float, deadly: set[str]
+    ) -> None:
         self.place = place
         self.abandoned = False
         self.started = self.stopped = False
         self._seconds = seconds
+        self._other_s = other_s
         self._deadly = deadly
         self._busy = False
 
@@ -47,8 +50,8 @@ class FakeDevice:
         assert not self.stopped
         assert not self._busy, "one job at a time"
         self._busy = True
-        batch = args[0]
-        seconds = self._seconds(self.place, batch) if isinstance(batch, Batch) else 0.0
+        batch = next((argument for argument in args if isinstance(argument, Batch)), None)
+        seconds = self._other_s if batch is None else self._seconds(self.place, batch)
         end_s = trio.current_time() + seconds
         try:
             await trio.sleep_until(end_s)
@@ -60,7 +63,7 @@ class FakeDevice:
             raise
         finally:
             self._busy = False
-        if isinstance(batch, Batch) and any(r.id in self._deadly for r in batch.requests):
+        if batch is not None and any(r.id in self._deadly for r in batch.requests):
             raise FakeDeviceDiedError(self.place.name)
         return job(*args)
 
@@ -71,18 +74,23 @@ class FakeDevice:
 class FakeDevices:
     """Makes fake devices and remembers them.
 
+    Args:
+      seconds: What a batch takes on an instance.
+      other_s: What any other job takes, such as a load.
+
     Attributes:
       made: All devices, in the order they were made.
       deadly: Ids of requests that a device does not survive.
     """
 
-    def __init__(self, seconds: Seconds | float = 0.0) -> None:
+    def __init__(self, seconds: Seconds | float = 0.0, *, other_s: float = 0.0) -> None:
+        self._other_s = other_s
         self._seconds: Seconds = seconds if callable(seconds) else lambda _, __: seconds
         self.made: list[FakeDevice] = []
         self.deadly: set[str] = set()
 
     def __call__(self, place: InstancePlace) -> Device:
-        device = FakeDevice(place, self._seconds, self.deadly)
+        device = FakeDevice(place, self._seconds, self._other_s, self.deadly)
         self.made.append(device)
         return device
 
@@ -110,11 +118,13 @@ class EchoBackend:
         self.events: list[tuple[str, str]] = []
 
     def complete_config(self, source: ModelSource, config: ModelConfig) -> ModelConfig:
+        del source
         return config
 
     def create_instance(
         self, source: ModelSource, config: ModelConfig, place: InstancePlace
     ) -> ModelInstance:
+        del config
         return _EchoInstance(self, source, place)
 
     @property
@@ -145,7 +155,9 @@ class _EchoInstance:
             return
         for index, request in enumerate(batch.requests):
             outputs = [
-                Tensor(tensor.name.replace("INPUT", "OUTPUT"), "INT32", tensor.shape, raw=tensor.raw)
+                Tensor(
+                    tensor.name.replace("INPUT", "OUTPUT"), "INT32", tensor.shape, raw=tensor.raw
+                )
                 for tensor in request.inputs.values()
             ]
             version = str(self._source.version)
