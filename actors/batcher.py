@@ -65,6 +65,7 @@ class Batcher:
         self._busy: set[int] = set()
         self._stop_at_s = inf
         self._stopping = False
+        self._handled: SchedulerMessage | None = None
 
     def __repr__(self) -> str:
         return f"<Batcher {len(self._policy)} queued, idle {list(self._idle)}, busy {self._busy}>"
@@ -82,6 +83,9 @@ class Batcher:
         """Answer what is left in the queue and in the inbox, and close all channels; idempotent."""
         now_s = trio.current_time()
         self._refuse_queued(now_s)
+        if isinstance(self._handled, Infer):
+            self._completion.refuse_pending(self._handled, _stopping(), now_s)
+        self._handled = None
         try:
             while True:
                 message = self._inbox.receive_nowait()
@@ -114,7 +118,9 @@ class Batcher:
         handled = 0
         try:
             while True:
+                self._handled = message  # so that a crash does not lose it
                 self._handle(message, now_s)
+                self._handled = None
                 handled += 1
                 message = receive_nowait()
         except trio.WouldBlock:

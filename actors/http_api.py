@@ -6,7 +6,6 @@ Semantics: the KServe v2 REST protocol and its extensions as served by Triton.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final, TypeAlias, final
 
 import orjson
@@ -28,8 +27,10 @@ from ..protocol.http_response import (
 from ..protocol.http_routes import Route, RouteFault, RouteName, match
 from ..protocol.http_session import HttpFailure
 from ..protocol.json_codec import decode_infer, encode_infer_response
-from ..protocol.requests import InferRequest
-from .inference import count_refusal, infer_once, refuse_decoupled
+from ..protocol.requests import InferRequest, InferResponse
+from ..protocol.tensors import Buffer
+from .inference import count_refusal, refuse_decoupled, submit
+from .reply import Reply
 from .router import Router
 from .routing_table import ModelVersion
 from .server_info import ServerInfo
@@ -44,7 +45,10 @@ them would only take turns."""
 
 BINARY_CONTENT_TYPE: Final = (b"Content-Type", b"application/octet-stream")
 
-_Method: TypeAlias = Callable[[HttpRequest, Route], Awaitable[HttpResponse]]
+Answer: TypeAlias = HttpResponse | Reply
+"""A response, or where the inference's response will come: see `HttpApi.finish`."""
+
+_Method: TypeAlias = Callable[[HttpRequest, Route], Answer | Awaitable[Answer]]
 
 
 @final
@@ -93,59 +97,105 @@ class HttpApi:
             f"(--http-max-input-size), got {size}",
         )
 
-    async def handle(self, request: HttpRequest) -> HttpResponse:
-        """Answer one request; cancelling this cancels the inference it waits for."""
+    def start(self, request: HttpRequest) -> Answer | Awaitable[Answer]:
+        """Begin to answer a request, without waiting.
+
+        Returns:
+          The response; or the reply of a submitted inference, which the caller finishes or
+          closes; or, if there is work for a thread first, an awaitable of either. The awaitable
+          has to be awaited or closed.
+        """
         try:
             route = match(request.method, request.path)
             if type(route) is Route:
-                return await self._methods[route.name](request, route)
+                return self._methods[route.name](request, route)
         except RequestError as error:
-            return error_response(error.code.http_status, error.message)
+            return _refused(error)
         return NOT_FOUND if route is RouteFault.NOT_FOUND else METHOD_NOT_ALLOWED
 
-    # Inference.
-
-    async def _model_infer(self, request: HttpRequest, route: Route) -> HttpResponse:
-        arrived_s = trio.current_time()
-        version = self._router.table.find(route.model, route.version)
-        refuse_decoupled(version, "the infer endpoint")
-        try:
-            infer = await self._decode_infer(request, route, version)
-        except RequestError as error:
-            count_refusal(version, error, arrived_s)
-            raise
-        response = await infer_once(version, infer, arrived_s)
-        parts, header_length = encode_infer_response(response, infer)
+    def finish(self, request: InferRequest, response: InferResponse) -> HttpResponse:
+        """Return the HTTP response to an inference that `start` submitted."""
+        error = response.error
+        if error is None:
+            try:
+                parts, header_length = encode_infer_response(response, request)
+            except RequestError as fault:
+                error = fault
+        if error is not None:
+            return _refused(error)
         if header_length is None:
             return HttpResponse(200, [JSON_CONTENT_TYPE], parts)
         length = (b"Inference-Header-Content-Length", b"%d" % header_length)
         return HttpResponse(200, [BINARY_CONTENT_TYPE, length], parts)
 
-    async def _decode_infer(
+    async def handle(self, request: HttpRequest) -> HttpResponse:
+        """Answer one request; cancelling this cancels the inference it waits for."""
+        answer = self.start(request)
+        if not isinstance(answer, (HttpResponse, Reply)):
+            answer = await answer
+        if isinstance(answer, HttpResponse):
+            return answer
+        try:
+            return self.finish(answer.request, await answer.receive())
+        finally:
+            answer.close()
+
+    # Inference.
+
+    def _model_infer(self, request: HttpRequest, route: Route) -> Answer | Awaitable[Answer]:
+        arrived_s = trio.current_time()
+        version = self._router.table.find(route.model, route.version)
+        refuse_decoupled(version, "the infer endpoint")
+        headers = request.headers
+        body = request.body
+        if b"content-encoding" in headers:
+            return self._infer_on_thread(request, route, version, arrived_s)
+        try:
+            header_length = parse_header_length(
+                headers.get(b"inference-header-content-length"), len(body)
+            )
+            json_bytes = len(body) if header_length is None else header_length
+            if json_bytes >= OFFLOAD_BYTES_MIN:
+                return self._infer_on_thread(request, route, version, arrived_s)
+            infer = self._decode(body, header_length, route, version)
+        except RequestError as error:
+            count_refusal(version, error, arrived_s)
+            raise
+        return submit(version, infer, arrived_s)
+
+    async def _infer_on_thread(
+        self, request: HttpRequest, route: Route, version: ModelVersion, arrived_s: float
+    ) -> Answer:
+        """Decode a compressed or large body on a thread, then submit it."""
+        try:
+            infer = await trio.to_thread.run_sync(
+                self._expand_and_decode, request, route, version, limiter=self._codec_threads
+            )
+        except RequestError as error:
+            count_refusal(version, error, arrived_s)
+            return _refused(error)
+        try:
+            return submit(version, infer, arrived_s)
+        except RequestError as error:
+            return _refused(error)
+
+    def _expand_and_decode(
         self, request: HttpRequest, route: Route, version: ModelVersion
     ) -> InferRequest:
         headers = request.headers
-        coding = headers.get(b"content-encoding")
-        if coding is None:
-            return await self._decode_body(request.body, headers, route, version)
-        expand = partial(decompress, request.body, coding, self._input_bytes_max)
-        body = await trio.to_thread.run_sync(expand, limiter=self._codec_threads)
-        return await self._decode_body(body, headers, route, version)
-
-    async def _decode_body(
-        self,
-        body: bytes | bytearray | memoryview,
-        headers: dict[bytes, bytes],
-        route: Route,
-        version: ModelVersion,
-    ) -> InferRequest:
+        coding = headers.get(b"content-encoding", b"")
+        body = decompress(request.body, coding, self._input_bytes_max) if coding else request.body
         header_length = parse_header_length(
             headers.get(b"inference-header-content-length"), len(body)
         )
+        return self._decode(body, header_length, route, version)
+
+    def _decode(
+        self, body: Buffer, header_length: int | None, route: Route, version: ModelVersion
+    ) -> InferRequest:
         if not body and header_length is None:
             raise invalid_argument("expected an inference request as JSON, got an empty body")
-        decode = partial(
-            decode_infer,
+        return decode_infer(
             body,
             header_length=header_length,
             spec=version.spec,
@@ -153,47 +203,43 @@ class HttpApi:
             model_version=route.version,
             limit_bytes=self._input_bytes_max,
         )
-        json_bytes = len(body) if header_length is None else header_length
-        if json_bytes < OFFLOAD_BYTES_MIN:
-            return decode()
-        return await trio.to_thread.run_sync(decode, limiter=self._codec_threads)
 
     # Health, metadata and the rest.
 
-    async def _server_live(self, _: HttpRequest, __: Route) -> HttpResponse:
+    def _server_live(self, _: HttpRequest, __: Route) -> HttpResponse:
         return HttpResponse(200 if self._router.live() else 400)
 
-    async def _server_ready(self, _: HttpRequest, __: Route) -> HttpResponse:
+    def _server_ready(self, _: HttpRequest, __: Route) -> HttpResponse:
         return HttpResponse(200 if self._router.ready() else 400)
 
-    async def _server_metadata(self, _: HttpRequest, __: Route) -> HttpResponse:
+    def _server_metadata(self, _: HttpRequest, __: Route) -> HttpResponse:
         info = self._info
         return _json(management_codec.server_metadata(info.name, info.version, info.extensions))
 
-    async def _model_ready(self, _: HttpRequest, route: Route) -> HttpResponse:
+    def _model_ready(self, _: HttpRequest, route: Route) -> HttpResponse:
         self._router.table.find(route.model, route.version)
         return HttpResponse(200)
 
-    async def _model_metadata(self, _: HttpRequest, route: Route) -> HttpResponse:
+    def _model_metadata(self, _: HttpRequest, route: Route) -> HttpResponse:
         table = self._router.table
         version = table.find(route.model, route.version)
         versions = [version.version] if route.version else table.versions_ready(route.model)
         return _json(management_codec.model_metadata(version.spec, versions))
 
-    async def _model_config(self, _: HttpRequest, route: Route) -> HttpResponse:
+    def _model_config(self, _: HttpRequest, route: Route) -> HttpResponse:
         version = self._router.table.find(route.model, route.version)
         return _json(orjson.dumps(model_config_to_dict(version.config)))
 
-    async def _model_statistics(self, _: HttpRequest, route: Route) -> HttpResponse:
+    def _model_statistics(self, _: HttpRequest, route: Route) -> HttpResponse:
         entries = self._router.table.statistics_of(route.model, route.version)
         return _json(management_codec.statistics(entries))
 
-    async def _repository_index(self, request: HttpRequest, _: Route) -> HttpResponse:
+    def _repository_index(self, request: HttpRequest, _: Route) -> HttpResponse:
         ready_only = management_codec.parse_index_request(bytes(request.body))
         entries = self._router.table.index(ready_only=ready_only)
         return _json(management_codec.repository_index(entries))
 
-    async def _model_control(self, _: HttpRequest, route: Route) -> HttpResponse:
+    def _model_control(self, _: HttpRequest, route: Route) -> HttpResponse:
         if route.repository:
             raise RequestError(
                 ErrorCode.UNSUPPORTED,
@@ -204,3 +250,7 @@ class HttpApi:
 
 def _json(body: bytes) -> HttpResponse:
     return HttpResponse(200, [JSON_CONTENT_TYPE], body)
+
+
+def _refused(error: RequestError) -> HttpResponse:
+    return error_response(error.code.http_status, error.message)

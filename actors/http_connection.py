@@ -1,17 +1,19 @@
 """The HTTP connection actor: one per connection.
 
-Bytes in, `HttpRequest` to the handler, `HttpResponse` back, bytes out. One task receives for as
+Bytes in, `HttpRequest` to the service, `HttpResponse` back, bytes out. One task receives for as
 long as the connection lives, so that a client that leaves is noticed while its request waits or
-executes; the other answers, strictly in order.
+executes. It also starts every request, which for an inference means to queue it, so that the
+other task, which answers strictly in order, is woken only once there is something to write.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import TypeAlias, final
+from types import CoroutineType
+from typing import Protocol, TypeAlias, final
 
 import trio
 
@@ -20,20 +22,33 @@ from ..protocol.http_request import HTTP_1_0
 from ..protocol.http_response import HttpResponse, encode_response, error_response
 from ..protocol.http_session import (
     CONTINUE,
-    HttpContinue,
+    HttpEvent,
     HttpFailure,
     HttpLimits,
     HttpRequest,
     HttpSession,
     HttpState,
 )
+from ..protocol.requests import InferRequest, InferResponse
 from ._connection_watch import ConnectionWatch, Patience, Phase
 from .byte_stream import ByteStream
+from .reply import Reply
 
-Handler: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
-"""Answers one request; cancelled when the client is gone."""
-Admission: TypeAlias = Callable[[HttpRequest], HttpFailure | None]
-"""Looks at a complete head before its body is received; may refuse the request."""
+Answer: TypeAlias = HttpResponse | Reply
+
+
+class Service(Protocol):
+    """What answers requests; see `HttpApi`."""
+
+    def admit(self, request: HttpRequest) -> HttpFailure | None:
+        """Look at a complete head before its body is received; may refuse the request."""
+
+    def start(self, request: HttpRequest) -> Answer | Awaitable[Answer]:
+        """Begin to answer a request, without waiting."""
+
+    def finish(self, request: InferRequest, response: InferResponse) -> HttpResponse:
+        """Return the HTTP response to an inference that `start` submitted."""
+
 
 PIPELINED_MAX = 16
 """Most requests of one connection that wait for their turn; then reading pauses, which is TCP's
@@ -63,6 +78,21 @@ class HttpSettings:
     cancel_on_eof: bool = True
 
 
+class _Owed:
+    """Something to write, in its turn.
+
+    Attributes:
+      event: What the session reported.
+      answer: The answer to a request, or where it comes from; None for other events.
+    """
+
+    __slots__ = ("answer", "event")
+
+    def __init__(self, event: HttpEvent, answer: Answer | Awaitable[Answer] | None = None) -> None:
+        self.event = event
+        self.answer = answer
+
+
 @final
 class HttpConnection:
     """Serves one connection until it is closed; owns its stream."""
@@ -71,22 +101,20 @@ class HttpConnection:
         self,
         *,
         stream: ByteStream,
-        handler: Handler,
-        admit: Admission,
+        service: Service,
         budget: ByteBudget,
         settings: HttpSettings,
     ) -> None:
         self._stream = stream
-        self._handler = handler
+        self._service = service
         self._budget = budget
         self._settings = settings
-        self._session = HttpSession(settings.limits, admit=admit)
+        self._session = HttpSession(settings.limits, admit=service.admit)
         self._watch = ConnectionWatch()
         self._scope = trio.CancelScope()
-        self._queue: deque[HttpRequest | HttpContinue | HttpFailure] = deque()
-        self._arrived = trio.Event()  # set when the queue has something for the answering task
+        self._queue: deque[_Owed] = deque()  # the first stays in it until it is written
+        self._news = trio.Event()  # set when the answering task may find something to write
         self._room = trio.Event()  # set when the queue has room for the receiving task
-        self._answering = False
         self._writing = False
         self._draining = False
         self._eof = False
@@ -104,6 +132,7 @@ class HttpConnection:
                     nursery.start_soon(self._answer_all)
                     await self._receive_all()
         finally:
+            self._drop_queue()
             self._budget.give_back(self._held_bytes)
             self._held_bytes = 0
             with trio.CancelScope() as scope:
@@ -130,7 +159,7 @@ class HttpConnection:
     def _phase(self) -> Phase:
         if self._writing:
             return Phase.WRITING
-        if self._queue or self._answering or self._refused:
+        if self._queue or self._refused:
             return Phase.SERVING
         match self._session.state:
             case HttpState.HEAD:
@@ -158,15 +187,27 @@ class HttpConnection:
                 continue
             for event in session.receive_data(data):
                 if type(event) is HttpRequest:
-                    self._owed_bytes += len(event.body)
-                self._queue.append(event)
+                    self._start(event)
+                else:
+                    self._queue.append(_Owed(event))
+                    self._news.set()
             if not self._settle_budget():
                 self._fail(HttpFailure(503, "the server's byte budget is used up; try again"))
-            if self._queue:
-                self._arrived.set()
-                while len(self._queue) > PIPELINED_MAX:
-                    self._room = trio.Event()
-                    await self._room.wait()
+            while len(self._queue) > PIPELINED_MAX:
+                self._room = trio.Event()
+                await self._room.wait()
+
+    def _start(self, request: HttpRequest) -> None:
+        self._owed_bytes += len(request.body)
+        try:
+            answer = self._service.start(request)
+        except Exception:  # the last line: one request fails, the server goes on  # noqa: BLE001
+            answer = self._server_fault()
+        self._queue.append(_Owed(request, answer))
+        if type(answer) is Reply:
+            answer.notify = self._news.set
+        else:
+            self._news.set()
 
     def _receive_eof(self) -> None:
         self._eof = True
@@ -174,18 +215,19 @@ class HttpConnection:
             if self._lingering:
                 self._scope.cancel()
             return
-        owed = bool(self._queue) or self._answering
-        self._queue.extend(self._session.receive_eof())
+        owed = bool(self._queue)
+        self._queue.extend(_Owed(event) for event in self._session.receive_eof())
         if (owed and self._settings.cancel_on_eof) or not (owed or self._queue):
             self._scope.cancel()
-        self._arrived.set()
+        self._news.set()
 
     def _fail(self, failure: HttpFailure) -> None:
         """Refuse the connection: drop what is not being answered yet and say why."""
         self._refused = True
-        self._queue.clear()
-        self._queue.append(failure)
-        self._arrived.set()
+        self._session.fail()
+        self._drop_queue()
+        self._queue.append(_Owed(failure))
+        self._news.set()
 
     def _settle_budget(self) -> bool:
         """Bring what is taken from the budget up to date; False if there is not enough."""
@@ -198,46 +240,64 @@ class HttpConnection:
         self._held_bytes = needed
         return True
 
+    def _drop_queue(self) -> None:
+        """Cancel what nobody will be answered."""
+        for owed in self._queue:
+            if isinstance(owed.answer, (Reply, CoroutineType)):
+                owed.answer.close()
+        self._queue.clear()
+
     # Answering.
 
     async def _answer_all(self) -> None:
         queue = self._queue
         while True:
-            while not queue:
-                if self._eof:
-                    self._scope.cancel()
-                    return
-                self._arrived = trio.Event()
-                await self._arrived.wait()
-            event = queue.popleft()
-            self._room.set()
-            self._answering = True
+            owed = queue[0] if queue else None
+            reply = None if owed is None or type(owed.answer) is not Reply else owed.answer
+            if owed is None or (reply is not None and not reply.has_response):
+                if owed is None and self._eof:
+                    break
+                self._news = trio.Event()
+                if reply is not None:
+                    reply.notify = self._news.set
+                await self._news.wait()
+                continue
+            event = owed.event
+            keep_alive = True
             if type(event) is HttpRequest:
-                keep_alive = await self._answer(event)
+                keep_alive = await self._answer(event, owed)
                 self._owed_bytes -= len(event.body)
-                self._settle_budget()
             elif type(event) is HttpFailure:
                 self._refused = True
-                await self._send(encode_response(_refusal(event), keep_alive=False))
+                refusal = error_response(event.status, event.message)
+                await self._send(encode_response(refusal, keep_alive=False))
                 await self._linger()
                 return
             else:
                 await self._send([CONTINUE])
-                keep_alive = True
-            self._answering = False
-            if not keep_alive or (
-                self._draining and not queue and self._session.state is HttpState.IDLE
-            ):
-                self._scope.cancel()
-                return
+            if self._refused:
+                continue  # the queue now holds the refusal alone
+            queue.popleft()
+            self._settle_budget()
+            self._room.set()
+            idle = not queue and self._session.state is HttpState.IDLE
+            if not keep_alive or (self._draining and idle):
+                break
+        self._scope.cancel()
 
-    async def _answer(self, request: HttpRequest) -> bool:
-        """Answer one request; returns whether the connection stays open."""
+    async def _answer(self, request: HttpRequest, owed: _Owed) -> bool:
+        """Write the answer to one request; returns whether the connection stays open."""
         try:
-            response = await self._handler(request)
+            answer = owed.answer
+            assert answer is not None
+            if not isinstance(answer, (HttpResponse, Reply)):
+                answer = owed.answer = await answer
+            if isinstance(answer, Reply):
+                response = self._service.finish(answer.request, await answer.receive())
+            else:
+                response = answer
         except Exception:  # the last line: one request fails, the server goes on  # noqa: BLE001
-            _log.exception("a fault of the server while answering an HTTP request")
-            response = error_response(500, "the server failed to answer this request")
+            response = self._server_fault()
         keep_alive = request.keep_alive and not self._draining
         await self._send(
             encode_response(
@@ -248,6 +308,10 @@ class HttpConnection:
             )
         )
         return keep_alive
+
+    def _server_fault(self) -> HttpResponse:
+        _log.exception("a fault of the server while answering an HTTP request")
+        return error_response(500, "the server failed to answer this request")
 
     async def _send(self, buffers: list[bytes | memoryview]) -> None:
         self._writing = True
@@ -270,7 +334,3 @@ class HttpConnection:
             if not self._eof:
                 await trio.sleep(LINGER_S)
         self._scope.cancel()
-
-
-def _refusal(failure: HttpFailure) -> HttpResponse:
-    return error_response(failure.status, failure.message)

@@ -137,6 +137,7 @@ class Model:
         self._budget = definition.budget
         self._report = report
         self._scope = trio.CancelScope()
+        self._stopping = trio.Event()
 
     def __repr__(self) -> str:
         return f"<Model {self.version!r} with {len(self._slots)} instances>"
@@ -163,6 +164,7 @@ class Model:
         """
         if self.version.state is ModelState.READY:
             self._set_state(ModelState.UNLOADING)
+        self._stopping.set()
         self._scope.deadline = min(self._scope.deadline, deadline_s)
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # stopped already
             await self._to_batcher.send(Stop(deadline_s))
@@ -210,7 +212,13 @@ class Model:
         name = f"model instance '{slot.place.name}'"
         policy = RestartPolicy(self._budget)
         try:
-            await supervise(name, slot.run, policy=policy, on_crash=slot.crashed)
+            await supervise(
+                name,
+                slot.run,
+                policy=policy,
+                on_crash=slot.crashed,
+                stopping=self._stopping,
+            )
         except RestartBudgetSpentError as spent:
             self.fail(RequestError(ErrorCode.INTERNAL, str(spent)))
             await self.stop(trio.current_time() + FAILED_DRAIN_S)

@@ -22,20 +22,23 @@ class Reply:
     """Carries the responses of one request from its holder to the one task that waits.
 
     The holder (scheduler, instance) calls `send` on the event loop, exactly once with a final
-    response; the waiting task calls `receive` until it has that one, or `close`s. Responses sent
-    after `close` are dropped.
+    response; the receiver calls `receive`, or `receive_nowait` when notified, until it has that
+    one, or `close`s. Responses sent after `close` are dropped.
 
     Attributes:
       request: The request the responses belong to.
       on_close: Called once when the receiver closes before the final response; set by the holder
         that wants to drop the request at once.
+      notify: Called after each `send` that finds no task in `receive`; set by a receiver that
+        waits for more than this reply. It must neither raise nor wait.
     """
 
-    __slots__ = ("_done", "_responses", "_waiter", "on_close", "request")
+    __slots__ = ("_done", "_responses", "_waiter", "notify", "on_close", "request")
 
     def __init__(self, request: InferRequest) -> None:
         self.request = request
         self.on_close: Callable[[], None] | None = None
+        self.notify: Callable[[], None] | None = None
         self._done = False
         self._responses: deque[InferResponse] = deque()
         self._waiter: trio.lowlevel.Task | None = None
@@ -58,6 +61,23 @@ class Reply:
             trio.lowlevel.reschedule(waiter, outcome.Value(response))
         else:
             self._responses.append(response)
+            if self.notify is not None:
+                self.notify()
+
+    @property
+    def has_response(self) -> bool:
+        """Whether `receive_nowait` would return."""
+        return bool(self._responses)
+
+    def receive_nowait(self) -> InferResponse:
+        """Return a response that was sent and not received yet.
+
+        Raises:
+          trio.WouldBlock: there is none.
+        """
+        if not self._responses:
+            raise trio.WouldBlock
+        return self._responses.popleft()
 
     async def receive(self) -> InferResponse:
         """Wait for the next response.

@@ -201,4 +201,6 @@ class _Once:
 
 
 def _unexpected(error: Exception) -> RequestError:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
     return RequestError(ErrorCode.INTERNAL, f"unexpected {type(error).__name__}: {error}")

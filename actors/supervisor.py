@@ -26,14 +26,16 @@ async def supervise(
     *,
     policy: RestartPolicy,
     on_crash: Callable[[], Awaitable[None]],
+    stopping: trio.Event,
 ) -> None:
-    """Run a child until it returns; start it again when it crashes.
+    """Run a child until it returns; start it again when it crashes, unless it is to stop.
 
     Args:
       name: Of the child, for the log.
       run: Starts the child and waits for its end.
       policy: Says whether and when to restart.
       on_crash: Called after each crash, before the wait.
+      stopping: Once set, a crashed child is not started again.
 
     Raises:
       RestartBudgetSpentError: the policy gave the child up.
@@ -50,4 +52,6 @@ async def supervise(
             _logger.exception("%s crashed and is restarted in %s s", name, delay_s)
         else:
             return
-        await trio.sleep(delay_s)
+        with trio.move_on_after(delay_s):
+            await stopping.wait()
+            return

@@ -72,10 +72,16 @@ class LogLevel(IntEnum):
 
 @final
 class Logger:
-    """Writes to the server's log, as logger "tritrio.model"."""
+    """Writes to the server's log, as logger "tritrio.model"; also knows the levels."""
+
+    LogLevel = LogLevel
+    INFO = LogLevel.INFO
+    WARNING = LogLevel.WARNING
+    ERROR = LogLevel.ERROR
+    VERBOSE = LogLevel.VERBOSE
 
     @staticmethod
-    def log(message: str, level: LogLevel = LogLevel.INFO) -> None:
+    def log(message: str, level: int = LogLevel.INFO) -> None:
         """Log at `level`."""
         _LOGGER.log(level, "%s", message)
 

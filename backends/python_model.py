@@ -58,8 +58,7 @@ class PythonBackend:
             complete = getattr(code.load_class(), "auto_complete_config", None)
             if complete is None:
                 return config
-            with code.own_imports():
-                builder = code.run("auto_complete_config", complete, ConfigBuilder(config))
+            builder = code.run("auto_complete_config", complete, ConfigBuilder(config))
         finally:
             code.close()
         if not isinstance(builder, ConfigBuilder):
@@ -111,10 +110,9 @@ class PythonModelInstance:
                 f"model '{self._source.name}': expected a method 'execute' in "
                 f"{MODEL_CLASS}, got {got}"
             )
-        with self._code.own_imports():
-            model = self._code.run(f"{MODEL_CLASS}()", model_class)
-            if hasattr(model, "initialize"):
-                self._code.run("initialize", model.initialize, self._arguments())
+        model = self._code.run(f"{MODEL_CLASS}()", model_class)
+        if hasattr(model, "initialize"):
+            self._code.run("initialize", model.initialize, self._arguments())
         self._model = model
 
     def unload(self) -> None:

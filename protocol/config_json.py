@@ -36,6 +36,8 @@ from ._message_schema import (
 from .errors import invalid_argument
 from .pb.inference import ModelConfig
 
+JSON_MAX_BYTES: Final = 4 << 20
+"""Longest JSON text that is read: a configuration as text, with every default written out."""
 _INTEGER: Final = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _SPECIAL_FLOATS: Final = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 _SHOWN_MAX_CHARS: Final = 40
@@ -58,8 +60,13 @@ def model_config_from_json(text: bytes | str) -> ModelConfig:
     """Return the configuration that a JSON text spells out.
 
     Raises:
-      RequestError: INVALID_ARG; the text is no JSON, or as in `model_config_from_dict`.
+      RequestError: INVALID_ARG; the text is too long or no JSON, or as in
+        `model_config_from_dict`.
     """
+    if len(text) > JSON_MAX_BYTES:
+        raise invalid_argument(
+            f"expected a model configuration of at most {JSON_MAX_BYTES} bytes, got {len(text)}"
+        )
     try:
         data = orjson.loads(text)
     except orjson.JSONDecodeError as error:

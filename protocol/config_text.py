@@ -32,8 +32,8 @@ from .pb.inference import ModelConfig
 
 __all__ = ["CONFIG_MAX_BYTES", "ConfigSyntaxError", "parse_model_config"]
 
-CONFIG_MAX_BYTES: Final = 4 << 20
-"""Largest configuration text that is read: thousands of tensors fit, and parsing takes seconds."""
+CONFIG_MAX_BYTES: Final = 1 << 20
+"""Largest configuration text that is read: thousands of tensors fit, and it takes seconds."""
 
 _INTEGER: Final = re.compile(r"(-?)(?:0[xX]([0-9A-Fa-f]+)|(0[0-7]*)|([1-9][0-9]*))")
 _FLOAT: Final = re.compile(

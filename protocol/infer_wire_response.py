@@ -10,6 +10,7 @@ from typing import Final
 
 from .errors import ErrorCode, RequestError, invalid_argument
 from .protobuf_wire import length_delimited, text_field, varint
+from .requested_outputs import requested_outputs
 from .requests import InferRequest, InferResponse, Parameters, ParameterValue
 from .tensors import Buffer, Shape, Tensor
 
@@ -40,9 +41,9 @@ def encode_model_infer_response(
       Parts to be written in order. Large ones are borrowed from the response's tensors.
 
     Raises:
-      RequestError: the message is larger than a client may receive.
+      RequestError: the message is larger than a client may receive, or an output has no classes.
     """
-    parts = _message(response, _asked_for(response, request), b"")
+    parts = _message(response, requested_outputs(response, request), b"")
     _check_size(parts)
     return parts
 
@@ -59,7 +60,7 @@ def encode_stream_response(
         than the request's id.
 
     Raises:
-      RequestError: the message is larger than a client may receive.
+      RequestError: the message is larger than a client may receive, or an output has no classes.
     """
     error = b"" if response.error is None else text_field(1, response.error.message)
     if not enqueued:
@@ -67,19 +68,12 @@ def encode_stream_response(
     final = _parameter(FINAL_RESPONSE, response.final)
     outputs: list[Tensor] = []
     if response.error is None and not response.empty:
-        outputs = _asked_for(response, request)
+        outputs = requested_outputs(response, request)
     parts = _message(response, outputs, final)
     size = sum(map(len, parts))
     parts[0] = b"".join((error, b"\x12", varint(size), parts[0]))
     _check_size(parts)
     return parts
-
-
-def _asked_for(response: InferResponse, request: InferRequest | None) -> list[Tensor]:
-    if request is None or not request.outputs:
-        return response.outputs
-    names = {output.name for output in request.outputs}
-    return [tensor for tensor in response.outputs if tensor.name in names]
 
 
 def _message(response: InferResponse, outputs: list[Tensor], extra: bytes) -> list[Buffer]:

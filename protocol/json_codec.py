@@ -18,6 +18,7 @@ from .json_header import RequestHeader, parse_header
 from .json_tensors import json_from_tensor
 from .json_text import dump_json
 from .model_spec import ModelSpec
+from .requested_outputs import requested_outputs
 from .requests import InferRequest, InferResponse
 from .tensors import Buffer, Shape, Tensor
 from .wording import quoted
@@ -147,22 +148,17 @@ def encode_infer_response(
       borrowed from the response's tensors.
 
     Raises:
-      RequestError: an output has no JSON form and was not asked for as binary data.
+      RequestError: an output has no JSON form and was not asked for as binary data, or it has no
+        classes.
     """
     binary_default = request.binary_default
     wanted = {output.name: output.binary for output in request.outputs}
     texts: list[bytes] = []
     parts: list[Buffer] = [b""]
-    for tensor in response.outputs:
+    for tensor in requested_outputs(response, request):
         name = tensor.name
-        binary: bool | None = binary_default
-        if wanted:
-            if name not in wanted:
-                continue
-            binary = wanted[name]
-            if binary is None:
-                binary = binary_default
-        if binary:
+        binary = wanted.get(name)
+        if binary or (binary is None and binary_default):
             raw = tensor.raw
             key = (name, tensor.datatype, tensor.shape, len(raw))
             texts.append(_binary_outputs.get(key) or _binary_output(key))

@@ -98,9 +98,13 @@ def _parse_exactly(text: bytes, what: str) -> Any:
 def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in members if names.count(name) > 1)
-        raise invalid_argument(f"a JSON object has the member {quoted(twice)} more than once")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise invalid_argument(
+                    f"a JSON object has the member {quoted(name)} more than once"
+                )
+            seen.add(name)
     return members
 
 

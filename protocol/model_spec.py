@@ -76,9 +76,10 @@ class OutputSpec:
 
     Attributes:
       label_filename: File with one class label a line, or "".
+      labels: The lines of that file, given by whoever loads the model.
     """
 
-    __slots__ = ("datatype", "dims", "label_filename", "name", "reshape", "shape")
+    __slots__ = ("datatype", "dims", "label_filename", "labels", "name", "reshape", "shape")
 
     def __init__(
         self,
@@ -96,6 +97,7 @@ class OutputSpec:
         self.shape = (-1, *dims) if batches else dims
         self.reshape = reshape
         self.label_filename = label_filename
+        self.labels: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<OutputSpec {self.name} {self.datatype}{list(self.shape)}>"

@@ -30,7 +30,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def validate(request: InferRequest, spec: ModelSpec) -> None:
-    """Check a request against its model, apply input reshapes and set `batch_size`.
+    """Check a request against its model, apply input reshapes, set `batch_size` and `spec`.
 
     Raises:
       RequestError: INVALID_ARG, naming the first fault.
@@ -71,6 +71,7 @@ def validate(request: InferRequest, spec: ModelSpec) -> None:
     if spec.correlation_id is not None and request.sequence_id:
         _check_correlation_id(request.sequence_id, spec, *spec.correlation_id)
     request.batch_size = rows
+    request.spec = spec
 
 
 def _check_shapes(inputs: dict[str, Tensor], spec: ModelSpec) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from .errors import RequestError
+from .model_spec import ModelSpec
 from .tensors import Tensor
 
 ParameterValue: TypeAlias = bool | int | float | str
@@ -63,6 +64,7 @@ class InferRequest:
         model's final flag comes without a response.
       batch_size: Rows the request adds to a batch, set by `request_rules`; 1 for a model that
         does not batch.
+      spec: What the request was checked against, set by `request_rules`; None before.
       cancelled: True once nobody waits for the answer. Written on the event loop, read anywhere.
     """
 
@@ -81,6 +83,7 @@ class InferRequest:
         "sequence_end",
         "sequence_id",
         "sequence_start",
+        "spec",
         "timeout_us",
     )
 
@@ -99,6 +102,7 @@ class InferRequest:
         self.binary_default = False
         self.empty_final_response = False
         self.batch_size = 1
+        self.spec: ModelSpec | None = None
         self.cancelled = False
 
     def without_inputs(self, model_name: str, model_version: str) -> InferRequest:

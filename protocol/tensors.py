@@ -68,7 +68,7 @@ class Tensor:
                 raw = encode_bytes_elements(self._array.ravel().tolist())
             else:
                 array = np.ascontiguousarray(self._array, NUMPY_DTYPES[self.datatype])
-                raw = memoryview(array.view(np.uint8).reshape(-1)) if array.size else b""
+                raw = array.view(np.uint8).reshape(-1).data if array.size else b""
             self._raw = raw
         return raw
 

@@ -70,7 +70,7 @@ def build_parts(options: ServerOptions, router: Router) -> Parts:
     service = InferenceService(router=router, info=info)
     handlers = {**service.mapping(), **HealthService(router=router).mapping()}
     metrics = CollectorRegistry()
-    metrics.register(ModelCollector(router.measured_models))  # type: ignore[arg-type] # duck-typed
+    metrics.register(ModelCollector(router.measured_models))
     return Parts(
         router=router,
         budget=budget,
@@ -78,8 +78,7 @@ def build_parts(options: ServerOptions, router: Router) -> Parts:
         http=Frontend(
             lambda stream: HttpConnection(
                 stream=stream,
-                handler=api.handle,
-                admit=api.admit,
+                service=api,
                 budget=budget,
                 settings=HttpSettings(cancel_on_eof=not options.http_half_close),
             )
@@ -199,8 +198,8 @@ class Server:
             if grpc:
                 await nursery.start(parts.grpc.run, grpc)
             if metrics:
-                application = ManagementApplication(parts.metrics)
-                await nursery.start(partial(serve_asgi, application, metrics, stop=self._stop))
+                management = ManagementApplication(parts.metrics)
+                await nursery.start(partial(serve_asgi, management, metrics, stop=self._stop))
             _log_addresses(bound)
             task_status.started(bound)
             await self._stop.wait()

@@ -133,6 +133,26 @@ async def test_a_failing_model_takes_no_other_down(
         assert (await submit(core, "good").receive()).error is None
 
 
+async def test_a_crash_of_one_models_actors_takes_no_other_down(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    add_model(tmp_path, "crashing")
+    add_model(tmp_path, "other")
+    async with running(tmp_path) as core:
+        request = infer_request(0, rows=100)  # the frontends' checks refuse such a request
+        reply = Reply(request)
+        waiting = submit(core, "crashing")
+        version = core.router.table.find("crashing")
+        version.submit(Infer(request, reply, trio.current_time()))
+        assert (await reply.receive()).error is not None
+        await waiting.receive()
+        await wait_all_tasks_blocked()
+        assert states(core)["crashing/1"] is ModelState.UNAVAILABLE
+        assert "AssertionError" in reasons(core)["crashing"]
+        assert version.statistics.pending_count == 0
+        assert (await submit(core, "other").receive()).error is None
+
+
 async def test_a_name_in_two_repositories_is_not_loaded(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

@@ -170,6 +170,18 @@ async def test_a_dead_device_answers_at_once_and_its_instance_comes_back(
         assert served.elapsed_s() == 1.0
 
 
+async def test_a_stop_does_not_wait_for_a_restart(autojump_clock: MockClock) -> None:
+    budget = RestartBudget(backoff_s=8.0)
+    async with serving(model_config(), budget=budget) as served:
+        served.devices.deadly.add("13")
+        await served.ask(13)
+        waiting = served.submit(1)
+        await wait_all_tasks_blocked()
+    assert served.elapsed_s() == 0
+    assert error_of(await waiting.receive()).code is ErrorCode.UNAVAILABLE
+    assert len(served.devices.made) == 1
+
+
 async def test_a_spent_budget_makes_the_version_unavailable_with_the_reason(
     autojump_clock: MockClock,
 ) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -114,9 +115,8 @@ def test_what_is_written_cannot_be_contradicted(
 ) -> None:
     config = ModelConfig(written)
     before = config.as_dict()
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=re.escape(message)):
         change(config)
-    assert str(caught.value) == message
     assert config.as_dict() == before
 
 

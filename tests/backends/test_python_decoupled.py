@@ -168,8 +168,8 @@ raise ValueError("no")
 def test_a_returned_list_is_an_error(tmp_path: Path) -> None:
     assert run(tmp_path, "return [answer(1)]").shown() == [
         (
-            "INTERNAL: model instance 'm_0_0': execute must return None, since the model is decoupled, "
-            "got an object of type list"
+            "INTERNAL: model instance 'm_0_0': execute must return None, since the model is "
+            "decoupled, got an object of type list"
         ),
         "final",
     ]

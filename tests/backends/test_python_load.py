@@ -111,22 +111,60 @@ class TritonPythonModel:
 
 
 def test_a_function_body_may_import_the_models_files_later(tmp_path: Path) -> None:
-    source = write_model(
-        tmp_path,
-        """
-        class TritonPythonModel:
-            def execute(self, requests):
-                import only_here_5170
-                self.value = only_here_5170.VALUE
-                return self.answer(requests)
-        """
-        + ANSWER.replace("execute", "answer").replace("\n", "\n        "),
+    code = f"""
+class TritonPythonModel:
+    @property
+    def value(self):
+        import importlib, late, late.deep as d
+        from late.deep import NUMBER
+        from late import deep
+        assert deep is d is late.deep
+        assert importlib.import_module("late").VALUE == late.VALUE
+        return late.VALUE + NUMBER + deep.TWICE
+{ANSWER}
+"""
+    instances = []
+    for name, value in (("a", 1), ("b", 2)):
+        source = write_model(tmp_path, code, name=name)
+        package = source.version_directory / "late"
+        package.mkdir()
+        (package / "__init__.py").write_text(f"VALUE = {value}\n")
+        (package / "deep.py").write_text(
+            "import other\nfrom . import VALUE\nNUMBER = VALUE * 10\nTWICE = other.twice(NUMBER)\n"
+        )
+        (source.model_directory / "other.py").write_text("def twice(x): return 2 * x\n")
+        instances.append(loaded(PYTHON, source, CONFIG))
+    assert value_of(instances[0]) == 31
+    instances[0].unload()
+    sys.modules.pop("late")  # importlib.import_module knows no private names
+    assert value_of(instances[1]) == 62
+    instances[1].unload()
+    sys.modules.pop("late")
+
+
+def test_a_directory_of_data_does_not_hide_an_installed_package(tmp_path: Path) -> None:
+    code = f"""
+import json, onnx
+class TritonPythonModel:
+    value = len(json.dumps([1])) + bool(onnx.__version__)
+{ANSWER}
+"""
+    source = write_model(tmp_path, code)
+    for name in ("json", "onnx", "numpy"):
+        (source.model_directory / name).mkdir()
+    assert value_of(loaded(PYTHON, source, CONFIG)) == 4
+
+
+def test_an_error_does_not_show_the_private_name_of_a_module(tmp_path: Path) -> None:
+    (source_in(tmp_path).version_directory / "utils.py").write_text("")
+    assert load_error(tmp_path, "from utils import nothing").startswith(
+        "INTERNAL: model 'm' version 1: importing model.py raised ImportError: cannot import name "
+        "'nothing' from 'utils' ("
     )
-    (source.version_directory / "only_here_5170.py").write_text("VALUE = 7\n")
-    instance = loaded(PYTHON, source, CONFIG)
-    assert value_of(instance) == 7
-    instance.unload()
-    sys.modules.pop("only_here_5170", None)
+    assert load_error(tmp_path, "import utils.more").endswith(
+        "ModuleNotFoundError: No module named 'utils.more'; 'utils' is not a package "
+        "(at 1/model.py:3 in <module>)"
+    )
 
 
 def test_nothing_is_written_into_the_repository(tmp_path: Path) -> None:
@@ -293,8 +331,8 @@ def test_a_missing_file_is_an_immediate_error(tmp_path: Path) -> None:
         loaded(PYTHON, source_in(tmp_path), CONFIG)
     assert caught.value.code is ErrorCode.INVALID_ARG
     assert caught.value.message == (
-        "model 'm' version 1: expected the model's code in model.py, which cannot be read: "
-        "No such file or directory"
+        "model 'm' version 1: expected the model's code in its version directory, "
+        "which has no file model.py"
     )
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import settings
 
 from tritrio.protocol.errors import ErrorCode, RequestError
-from tritrio.protocol.json_codec import INPUT_BYTES_MAX, decode_infer
+from tritrio.protocol.json_codec import INPUT_BYTES_MAX, decode_infer, encode_infer_response
 from tritrio.protocol.model_spec import InputSpec, ModelSpec, OutputSpec
 from tritrio.protocol.request_rules import validate
-from tritrio.protocol.requests import InferRequest
-from tritrio.protocol.tensors import Shape, Tensor
+from tritrio.protocol.requests import InferRequest, InferResponse
+from tritrio.protocol.tensors import Buffer, Shape, Tensor
 
 PROPERTY = settings(max_examples=150, derandomize=True, deadline=None)
 """How property tests of codecs run."""
@@ -85,7 +85,7 @@ def blob_input(size: Any, shape: list[int], name: str = "IN", datatype: str = "I
 
 
 def decode(
-    text: bytes,
+    text: Buffer,
     *,
     header_length: int | None = None,
     model: ModelSpec | None = None,
@@ -103,6 +103,15 @@ def decode(
     )
     validate(made, model)
     return made
+
+
+def answer(
+    *outputs: Tensor, asked: InferRequest | None = None, request_id: str = ""
+) -> tuple[bytes, int | None]:
+    """The HTTP body of a response of 'm' version 1, and the length of its JSON part."""
+    response = InferResponse("m", "1", request_id, list(outputs))
+    parts, header_length = encode_infer_response(response, asked or request())
+    return b"".join(parts), header_length
 
 
 class Refused:

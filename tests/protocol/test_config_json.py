@@ -12,6 +12,7 @@ from tritonclient.grpc import model_config_pb2 as google
 
 from tests.protocol.config_messages import messages
 from tritrio.protocol.config_json import (
+    JSON_MAX_BYTES,
     model_config_from_dict,
     model_config_from_json,
     model_config_to_dict,
@@ -122,6 +123,7 @@ def test_a_float32_prints_the_digits_that_were_written() -> None:
     assert pb.ModelConfig.parse(bytes(config)) == config
 
 
+@pytest.mark.slow
 @RANDOM
 @given(messages(google.ModelConfig))
 def test_json_and_back_loses_nothing(message: Any) -> None:
@@ -129,6 +131,7 @@ def test_json_and_back_loses_nothing(message: Any) -> None:
     assert model_config_from_json(model_config_to_json(config)) == config
 
 
+@pytest.mark.slow
 @RANDOM
 @given(messages(google.ModelConfig))
 def test_google_reads_the_json_as_the_same_message(message: Any) -> None:
@@ -137,6 +140,7 @@ def test_google_reads_the_json_as_the_same_message(message: Any) -> None:
     assert parsed == message
 
 
+@pytest.mark.slow
 @RANDOM
 @given(messages(google.ModelConfig))
 def test_the_json_that_google_prints_is_read_as_the_same_message(message: Any) -> None:
@@ -241,6 +245,12 @@ def test_what_is_no_json_is_an_invalid_argument() -> None:
     with pytest.raises(RequestError, match="expected a model configuration as JSON") as caught:
         model_config_from_json(b'{"name": ')
     assert caught.value.code is ErrorCode.INVALID_ARG
+
+
+def test_a_json_text_beyond_the_bound_is_refused() -> None:
+    assert model_config_from_json("{}" + " " * (JSON_MAX_BYTES - 2)) == pb.ModelConfig()
+    with pytest.raises(RequestError, match="of at most 4194304 bytes, got 4194305"):
+        model_config_from_json("{}" + " " * (JSON_MAX_BYTES - 1))
 
 
 def test_the_json_text_is_the_dict() -> None:

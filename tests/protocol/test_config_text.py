@@ -82,6 +82,7 @@ def test_a_config_with_every_form_reads_as_google_reads_it() -> None:
     assert config.input[0].reshape == pb.ModelTensorReshape()
 
 
+@pytest.mark.slow
 @settings(
     derandomize=True,
     max_examples=150,
@@ -108,6 +109,7 @@ def test_whatever_google_prints_reads_as_the_same_message(
     assert as_google(parse(text)) == message
 
 
+@pytest.mark.slow
 @settings(
     derandomize=True,
     max_examples=200,
@@ -333,7 +335,13 @@ def test_int64_ends_where_it_ends(value: str, accepted: bool) -> None:
         error_of(text)
 
 
+def test_a_long_word_is_cut_in_the_error() -> None:
+    assert error_of("x" * 40).endswith(f"got '{'x' * 40}'")
+    assert error_of("x" * 41).endswith(f"got '{'x' * 40}…'")
+
+
 def test_a_text_beyond_the_bound_is_refused() -> None:
+    assert parse(" " * CONFIG_MAX_BYTES) == pb.ModelConfig()
     assert error_of(" " * (CONFIG_MAX_BYTES + 1)) == (
         f"1:1: expected at most {CONFIG_MAX_BYTES} bytes, got {CONFIG_MAX_BYTES + 1}"
     )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from enum import Enum
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -69,18 +70,18 @@ def counted() -> SimpleNamespace:
     return SimpleNamespace(name="m", version="2", statistics=counters)
 
 
-def test_an_error_is_compact_json():
+def test_an_error_is_compact_json() -> None:
     assert error_body('no "good"') == b'{"error":"no \\"good\\""}'
     assert json.loads(error_body("\ud800")) == {"error": "\ud800"}
 
 
-def test_server_metadata():
+def test_server_metadata() -> None:
     assert server_metadata("tritrio", "1.0", ("a", "b")) == (
         b'{"name":"tritrio","version":"1.0","extensions":["a","b"]}'
     )
 
 
-def test_model_metadata_has_the_batch_dimension_and_not_the_reshape():
+def test_model_metadata_has_the_batch_dimension_and_not_the_reshape() -> None:
     assert json.loads(model_metadata(SPEC, ["1", "2"])) == {
         "name": "m",
         "versions": ["1", "2"],
@@ -90,23 +91,21 @@ def test_model_metadata_has_the_batch_dimension_and_not_the_reshape():
     }
 
 
-def test_the_metadata_message_says_the_same():
+def test_the_metadata_message_says_the_same() -> None:
     message = model_metadata_message(SPEC, ["1", "2"])
     parsed = pb.ModelMetadataResponse.parse(bytes(message))
-    assert parsed.to_dict(casing=str) | {"inputs": 0, "outputs": 0} == {
-        "name": "m",
-        "versions": ["1", "2"],
-        "platform": "onnxruntime_onnx",
-        "inputs": 0,
-        "outputs": 0,
-    }
+    assert (parsed.name, parsed.versions, parsed.platform) == (
+        "m",
+        ["1", "2"],
+        "onnxruntime_onnx",
+    )
     assert [(t.name, t.datatype, t.shape) for t in parsed.inputs + parsed.outputs] == [
         ("IN", "FP32", [-1, 2, -1]),
         ("OUT", "BYTES", [-1, 1]),
     ]
 
 
-def test_statistics():
+def test_statistics() -> None:
     def duration(count: int, ns: int) -> dict[str, int]:
         return {"count": count, "ns": ns}
 
@@ -144,7 +143,7 @@ def test_statistics():
     assert statistics([]) == b'{"model_stats":[]}'
 
 
-def test_the_statistics_message_says_the_same():
+def test_the_statistics_message_says_the_same() -> None:
     (model,) = pb.ModelStatisticsResponse.parse(bytes(statistics_message([counted()]))).model_stats
     assert (model.name, model.version, model.last_inference) == ("m", "2", 1234)
     assert (model.inference_count, model.execution_count) == (3, 1)
@@ -158,7 +157,7 @@ def test_the_statistics_message_says_the_same():
     assert batch.compute_infer == pb.StatisticDuration(count=1, ns=2)
 
 
-def test_the_index_leaves_out_what_is_not_known():
+def test_the_index_leaves_out_what_is_not_known() -> None:
     assert json.loads(repository_index(INDEX)) == [
         {"name": "a", "version": "1", "state": "READY"},
         {"name": "b", "state": "UNAVAILABLE", "reason": "Internal: no"},
@@ -167,7 +166,7 @@ def test_the_index_leaves_out_what_is_not_known():
     assert repository_index([]) == b"[]"
 
 
-def test_the_index_message_says_the_same():
+def test_the_index_message_says_the_same() -> None:
     message = pb.RepositoryIndexResponse.parse(bytes(repository_index_message(INDEX)))
     assert [(m.name, m.version, m.state, m.reason) for m in message.models] == [
         ("a", "1", "READY", ""),
@@ -179,18 +178,18 @@ def test_the_index_message_says_the_same():
 @pytest.mark.parametrize(
     ("body", "ready"), [(b"", False), (b"{}", False), (b'{"ready":true}', True)]
 )
-def test_an_index_request_may_ask_for_ready_models(body, ready):
+def test_an_index_request_may_ask_for_ready_models(body: Any, ready: Any) -> None:
     assert parse_index_request(body) is ready
 
 
-def test_an_index_request_of_another_kind_is_refused():
+def test_an_index_request_of_another_kind_is_refused() -> None:
     with Refused("'ready'", "a boolean", "got 1"):
         parse_index_request(b'{"ready":1}')
     with Refused("JSON object"):
         parse_index_request(b"[]")
 
 
-def test_load_parameters_are_strings():
+def test_load_parameters_are_strings() -> None:
     assert parse_load_parameters(b"") == {}
     assert parse_load_parameters(b'{"parameters":{"config":"{\\"a\\":1}"}}') == {
         "config": '{"a":1}'
@@ -201,7 +200,7 @@ def test_load_parameters_are_strings():
         parse_load_parameters(b'{"parameters":1}')
 
 
-def test_unload_dependents_is_a_boolean():
+def test_unload_dependents_is_a_boolean() -> None:
     assert parse_unload_dependents(b"") is False
     assert parse_unload_dependents(b'{"parameters":{"unload_dependents":true}}') is True
     with Refused("'unload_dependents'", "a boolean", "'yes'"):

@@ -15,7 +15,7 @@ from tritrio.protocol.pb.inference import (
 )
 
 
-def test_a_batching_model_has_a_batch_dimension_in_front_of_its_shapes():
+def test_a_batching_model_has_a_batch_dimension_in_front_of_its_shapes() -> None:
     config = ModelConfig(
         name="m",
         backend="identity",
@@ -53,7 +53,7 @@ def test_a_batching_model_has_a_batch_dimension_in_front_of_its_shapes():
     assert (c.datatype, c.dims, c.shape, c.label_filename) == ("BF16", (4,), (-1, 4), "labels.txt")
 
 
-def test_a_platform_wins_over_the_backend_and_shapes_without_batching_are_the_dims():
+def test_a_platform_wins_over_the_backend_and_shapes_without_batching_are_the_dims() -> None:
     config = ModelConfig(
         name="m",
         platform="onnxruntime_onnx",
@@ -69,7 +69,7 @@ def test_a_platform_wins_over_the_backend_and_shapes_without_batching_are_the_di
     assert spec.correlation_id is None
 
 
-def test_the_correlation_id_control_is_kept_with_its_datatype():
+def test_the_correlation_id_control_is_kept_with_its_datatype() -> None:
     control = ModelSequenceBatchingControl(
         kind=ModelSequenceBatchingControlKind.CONTROL_SEQUENCE_CORRID,
         data_type=DataType.TYPE_STRING,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ def batching(*, optional: bool = False) -> InputSpec:
     return InputSpec("IN", "INT32", (4,), batches=True, optional=optional)
 
 
-def test_a_valid_request_gets_its_batch_size_again_and_again():
+def test_a_valid_request_gets_its_batch_size_again_and_again() -> None:
     model = spec(batching(), max_batch_size=8)
     for rows in (1, 8, 0, 8, 1):
         made = request(zeros((rows, 4)))
@@ -26,28 +27,28 @@ def test_a_valid_request_gets_its_batch_size_again_and_again():
         assert made.batch_size == rows
 
 
-def test_a_model_that_does_not_batch_takes_one_row():
+def test_a_model_that_does_not_batch_takes_one_row() -> None:
     made = request(zeros((7,)))
     validate(made, spec())
     assert made.batch_size == 1
 
 
-def test_an_unknown_output_is_named():
+def test_an_unknown_output_is_named() -> None:
     with Refused("'NOPE'", "'m'"):
         validate(request(zeros((1,)), outputs=(RequestedOutput("NOPE"),)), spec())
 
 
-def test_an_unknown_output_is_told_before_a_missing_input():
+def test_an_unknown_output_is_told_before_a_missing_input() -> None:
     with Refused("'NOPE'"):
         validate(request(outputs=(RequestedOutput("NOPE"),)), spec())
 
 
-def test_too_many_inputs_are_counted_and_named():
+def test_too_many_inputs_are_counted_and_named() -> None:
     with Refused("expects 1 inputs", "got 2", "'IN', 'MORE'", "'m'"):
         validate(request(zeros((1,)), zeros((1,), "MORE")), spec())
 
 
-def test_missing_required_inputs_are_named_in_config_order():
+def test_missing_required_inputs_are_named_in_config_order() -> None:
     model = spec(
         InputSpec("z", "INT32", (1,)),
         InputSpec("a", "INT32", (1,)),
@@ -57,7 +58,7 @@ def test_missing_required_inputs_are_named_in_config_order():
         validate(request(zeros((1,), "o")), model)
 
 
-def test_an_optional_input_does_not_stand_in_for_a_required_one():
+def test_an_optional_input_does_not_stand_in_for_a_required_one() -> None:
     model = spec(
         InputSpec("a", "INT32", (1,)),
         InputSpec("o", "INT32", (1,), optional=True),
@@ -68,17 +69,17 @@ def test_an_optional_input_does_not_stand_in_for_a_required_one():
         validate(request(zeros((1,), "o")), model)
 
 
-def test_an_unknown_input_is_named():
+def test_an_unknown_input_is_named() -> None:
     with Refused("'NOPE'", "'m'"):
         validate(request(zeros((1,), "NOPE")), spec())
 
 
-def test_a_batching_model_needs_a_batch_dimension():
+def test_a_batching_model_needs_a_batch_dimension() -> None:
     with Refused("'IN'", "'m'", "batch dimension"):
         validate(request(zeros(())), spec(batching(), max_batch_size=8))
 
 
-def test_batches_that_differ_between_inputs_are_refused_also_once_both_shapes_are_known():
+def test_batches_that_differ_between_inputs_are_refused_also_once_both_shapes_are_known() -> None:
     model = spec(
         InputSpec("a", "INT32", (1,), batches=True),
         InputSpec("b", "INT32", (1,), batches=True),
@@ -91,43 +92,43 @@ def test_batches_that_differ_between_inputs_are_refused_also_once_both_shapes_ar
         validate(request(zeros((3, 1), "a"), zeros((3, 1), "b")), model)
 
 
-def test_a_batch_over_the_maximum_is_refused():
+def test_a_batch_over_the_maximum_is_refused() -> None:
     with Refused("at most 8", "'m'", "got 9"):
         validate(request(zeros((9, 4))), spec(batching(), max_batch_size=8))
 
 
-def test_another_datatype_is_refused_with_both():
+def test_another_datatype_is_refused_with_both() -> None:
     with Refused("'IN'", "'FP32'", "'m'", "'INT32'"):
         validate(request(zeros((1,), datatype="FP32")), spec())
 
 
 @pytest.mark.parametrize("shape", [(-1,), (2, -5)])
-def test_a_negative_dimension_is_refused(shape):
+def test_a_negative_dimension_is_refused(shape: Any) -> None:
     dims = (-1,) * len(shape)
     text = str(list(shape)).replace(" ", "")
     with Refused("'IN'", "'m'", text, "negative"):
         validate(request(zeros(shape)), spec(InputSpec("IN", "INT32", dims)))
 
 
-def test_a_negative_batch_is_refused():
+def test_a_negative_batch_is_refused() -> None:
     with Refused("negative", "[-1,4]"):
         validate(request(zeros((-1, 4))), spec(batching(), max_batch_size=8))
 
 
-def test_another_shape_is_refused_with_a_hint_about_the_batch_dimension():
+def test_another_shape_is_refused_with_a_hint_about_the_batch_dimension() -> None:
     for shape in ((4,), (1, 5), (1, 1, 4)):
         got = "[" + ",".join(map(str, shape)) + "]"
         with Refused("'IN'", "'m'", "[-1,4]", got, "max_batch_size 0"):
             validate(request(zeros(shape)), spec(batching(), max_batch_size=8))
 
 
-def test_an_extra_dimension_without_batching_gets_no_hint():
+def test_an_extra_dimension_without_batching_gets_no_hint() -> None:
     model = spec(InputSpec("IN", "INT32", (4,)))
     with pytest.raises(Exception, match=r"expects shape \[4\], got \[1,4\]$"):
         validate(request(zeros((1, 4))), model)
 
 
-def test_reshape_keeps_the_batch_and_the_variable_dimensions():
+def test_reshape_keeps_the_batch_and_the_variable_dimensions() -> None:
     tensor = InputSpec("IN", "INT32", (-1, 2, -1), batches=True, reshape=(2, -1, -1, 1))
     model = spec(tensor, max_batch_size=8)
     raw = zeros((3, 5, 2, 7))
@@ -139,7 +140,7 @@ def test_reshape_keeps_the_batch_and_the_variable_dimensions():
         assert given_tensor.array.shape == (3, 2, 5, 7, 1)
 
 
-def test_a_scalar_per_row_is_reached_by_an_empty_reshape():
+def test_a_scalar_per_row_is_reached_by_an_empty_reshape() -> None:
     tensor = InputSpec("IN", "INT32", (1,), batches=True, reshape=())
     made = request(zeros((5, 1)))
     validate(made, spec(tensor, max_batch_size=8))
@@ -147,13 +148,13 @@ def test_a_scalar_per_row_is_reached_by_an_empty_reshape():
 
 
 @pytest.mark.parametrize("size", [0, 15, 17])
-def test_bytes_that_do_not_fit_the_shape_are_refused(size):
+def test_bytes_that_do_not_fit_the_shape_are_refused(size: Any) -> None:
     made = request(Tensor("IN", "INT32", (4,), raw=bytes(size)))
     with Refused("'IN'", "'m'", "needs 16 bytes", f"got {size} bytes"):
         validate(made, spec())
 
 
-def test_sizes_beyond_int64_are_refused():
+def test_sizes_beyond_int64_are_refused() -> None:
     model = spec(InputSpec("IN", "INT32", (-1, -1)))
     for shape in ((2**62, 1), (2**62, 2), (2**63 - 1, 2**63 - 1)):
         with Refused("'IN'", "maximum", "9223372036854775807"):
@@ -161,7 +162,7 @@ def test_sizes_beyond_int64_are_refused():
 
 
 @pytest.mark.parametrize("count", [1, 4, 20])
-def test_bytes_elements_are_walked(count):
+def test_bytes_elements_are_walked(count: Any) -> None:
     model = spec(InputSpec("IN", "BYTES", (count,)))
     elements = [b"x" * (index % 3) for index in range(count)]
     raw = encode_bytes_elements(elements)
@@ -180,7 +181,7 @@ def test_bytes_elements_are_walked(count):
 
 @PROPERTY
 @given(st.lists(st.integers(0, 3), max_size=30), st.integers(0, 31), st.binary(max_size=6))
-def test_the_walk_accepts_exactly_the_well_formed(lengths, expected, rest):
+def test_the_walk_accepts_exactly_the_well_formed(lengths: Any, expected: Any, rest: Any) -> None:
     raw = encode_bytes_elements([b"a" * length for length in lengths]) + rest
     fault = bytes_elements_fault(raw, expected)
     well_formed = not rest and len(lengths) == expected
@@ -188,7 +189,7 @@ def test_the_walk_accepts_exactly_the_well_formed(lengths, expected, rest):
         assert (fault is None) == (well_formed or (bool(rest) and len(lengths) + 1 == expected))
 
 
-def test_a_sequence_id_must_fit_the_control_tensor():
+def test_a_sequence_id_must_fit_the_control_tensor() -> None:
     text = spec(correlation_id=("CORRID", "BYTES"))
     number = spec(correlation_id=("CORRID", "UINT64"))
     validate(request(zeros((1,)), sequence_id="a"), text)
@@ -200,7 +201,7 @@ def test_a_sequence_id_must_fit_the_control_tensor():
         validate(request(zeros((1,)), sequence_id="a"), number)
 
 
-def test_remembered_shapes_are_bounded():
+def test_remembered_shapes_are_bounded() -> None:
     model = spec()
     for size in range(ACCEPTED_SHAPES_MAX + 10):
         validate(request(zeros((size,))), model)

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import NamedTuple
 
 import pytest
 
 from .repository import write_repository
-from .servers import Server, start_ours, start_reference, why_no_reference
-
-
-class Servers(NamedTuple):
-    reference: Server
-    ours: Server
+from .servers import Servers, start_ours, start_reference, why_no_reference
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from .cases import Json, Mask
+from .cases import Case, Json, Mask
 from .servers import HOST, Server
 
 ANSWER_LIMIT_S = 10.0
@@ -91,8 +91,9 @@ class HttpSeen:
         }
 
 
-def exchange(server: Server, request: Http, mask: Mask | None = None) -> HttpSeen:
-    """Send one request on its own connection and read the answer."""
+def exchange(server: Server, case: Case[Http]) -> HttpSeen:
+    """Send the case's request on its own connection and read the answer."""
+    request = case.request
     with socket.create_connection((HOST, server.ports.http), timeout=ANSWER_LIMIT_S) as connection:
         with contextlib.suppress(OSError):  # refused early; the answer may be there all the same
             connection.sendall(request.wire())
@@ -103,7 +104,7 @@ def exchange(server: Server, request: Http, mask: Mask | None = None) -> HttpSee
         except (OSError, http.client.HTTPException):
             return HttpSeen(NO_ANSWER, {}, None, "", ())
         headers = {name.lower(): value for name, value in answer.getheaders()}
-    return _seen(answer.status, headers, body, mask)
+    return _seen(answer.status, headers, body, case.mask)
 
 
 def _seen(status: int, headers: dict[str, str], body: bytes, mask: Mask | None) -> HttpSeen:

@@ -130,3 +130,10 @@ def _start(command: list[str], log: Path) -> Server:
             stderr=subprocess.STDOUT,
         )
     return Server(process, ports, log)
+
+
+class Servers(NamedTuple):
+    """The two servers, on the same repository."""
+
+    reference: Server
+    ours: Server

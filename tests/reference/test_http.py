@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from . import http_api_cases, http_binary_cases, http_json_cases
-from .cases import Case, judge
-from .conftest import Servers
+from .cases import Case, compare
 from .http_exchange import Http, exchange
+from .servers import Servers
 
 CASES = [*http_api_cases.CASES, *http_json_cases.CASES, *http_binary_cases.CASES]
 
@@ -15,6 +15,4 @@ CASES = [*http_api_cases.CASES, *http_json_cases.CASES, *http_binary_cases.CASES
 @pytest.mark.reference
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_http_answers_agree(case: Case[Http], servers: Servers) -> None:
-    reference = exchange(servers.reference, case.request, case.mask)
-    ours = exchange(servers.ours, case.request, case.mask)
-    judge(case, reference, ours)
+    compare(case, exchange, servers)

@@ -1,0 +1,22 @@
+"""The gRPC protocol: the same messages to both servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import grpc_cases, stream_cases
+from .cases import Case, compare
+from .grpc_exchange import Call, exchange
+from .servers import Servers
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("case", grpc_cases.CASES, ids=lambda case: case.name)
+def test_unary_answers_agree(case: Case[Call], servers: Servers) -> None:
+    compare(case, exchange, servers)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("case", stream_cases.CASES, ids=lambda case: case.name)
+def test_streams_agree(case: Case[Call], servers: Servers) -> None:
+    compare(case, exchange, servers)
