@@ -251,7 +251,6 @@ class BatchPolicy:
             _, _, infer, level = heapq.heappop(self._deadlines)
             if level.rules.delays:
                 level.delayed[infer] = level.live.pop(infer)
-                self._rows_due = 0
             else:
                 self.remove(infer)
                 expired.append(infer)

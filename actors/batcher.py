@@ -44,8 +44,8 @@ _logger = logging.getLogger(__name__)
 class Batcher:
     """Turns the requests of one model version into batches for its instances.
 
-    Lifetime: owns the inbox and the outboxes. After `Stop` it drains its queue until the deadline
-    of the message, closes its channels and returns. However it ends, every request it still
+    Lifetime: owns the inbox and the outboxes. After `Stop` it drains its queue, closes its
+    channels and returns; a cancellation ends the drain. However it ends, every request it still
     holds is answered.
     """
 
@@ -63,7 +63,6 @@ class Batcher:
         self._completion = completion
         self._idle: deque[int] = deque()
         self._busy: set[int] = set()
-        self._stop_at_s = inf
         self._stopping = False
         self._handled: SchedulerMessage | None = None
 
@@ -99,7 +98,7 @@ class Batcher:
 
     async def _step(self) -> None:
         """Wait for a message or a deadline, then take all messages and act on all of them."""
-        wake_at_s = min(self._policy.timeout_at_s(), self._stop_at_s)
+        wake_at_s = self._policy.timeout_at_s()
         if self._idle:
             wake_at_s = min(wake_at_s, self._policy.ripe_at_s())
         message: SchedulerMessage | None = None
@@ -143,9 +142,8 @@ class Batcher:
                 self._busy.discard(index)
                 if index in self._idle:
                     self._idle.remove(index)
-            case Stop(deadline_s=deadline_s):
+            case Stop():
                 self._stopping = True
-                self._stop_at_s = min(self._stop_at_s, deadline_s)
             case _:
                 assert_never(message)
 
@@ -173,8 +171,8 @@ class Batcher:
             self._outboxes[index].send_nowait(Execute(infers, now_s))
         if policy.shape_splits and not splits:
             _logger.info("%r: requests of unequal shapes do not share a batch", policy)
-        if self._stopping and (now_s >= self._stop_at_s or not (self._idle or self._busy)):
-            self._refuse_queued(now_s)
+        if self._stopping and not (self._idle or self._busy):
+            self._refuse_queued(now_s)  # no instance is left to work on it
 
     def _refuse_queued(self, now_s: float) -> None:
         for infer in self._policy.remove_all():

@@ -1,7 +1,9 @@
-"""The gRPC connection actor: one per connection; a task and a cancel scope for every call.
+"""The gRPC connection actor: one per connection.
 
-One task receives, one writes everything that became ready in a pass of the loop with a single
-write, and each call runs its grpclib handler.
+One task receives; one writes, with a single write, everything that became ready in a pass of the
+loop. Calls run a grpclib handler in a task and a cancel scope of their own, except those of
+direct methods: they only wait for a reply, so the receiving task starts them and whoever sends
+the reply finishes them. That halves the cost of an inference.
 """
 
 from __future__ import annotations
@@ -9,31 +11,72 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from functools import partial
+from typing import Protocol, final
 
 import trio
 from grpclib.const import Handler, Status
 
 from ..memory.budget import ByteBudget
+from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.grpc_session import (
     CallCancelled,
     CallStarted,
     ConnectionClosed,
+    GrpcEvent,
     GrpcLimits,
     GrpcSession,
     HalfClosed,
     MessageReceived,
     WindowOpened,
 )
+from ..protocol.tensors import Buffer
 from ._connection_watch import ConnectionWatch, Patience, Phase
+from ._deadlines import Deadlines
 from .byte_stream import ByteStream
 from .grpc_stream import GrpcStream, Ledger
+from .reply import Reply
 
 GOAWAY_GRACE_S = 0.1
 """Between the two GOAWAYs: calls that were on their way when the first was sent arrive within it,
 on any network that an inference service is used over, and are served."""
 
 _log = logging.getLogger("tritrio.grpc")
+
+
+class DirectMethod(Protocol):
+    """A unary method that is one decode, one wait for a reply, and one encode.
+
+    Attributes:
+      path: "/package.Service/Method".
+    """
+
+    path: str
+
+    def start(self, message: Buffer, arrived_s: float) -> Reply:
+        """Submit what a message asks for, or raise `RequestError`."""
+
+    def finish(self, reply: Reply) -> list[Buffer]:
+        """Return the encoded answer in a reply that has it, or raise `RequestError`."""
+
+
+class _DirectCall:
+    """One call of a direct method.
+
+    Attributes:
+      method: The method.
+      arrived_s: When the call began, in clock seconds.
+      message: Its request, once received.
+      reply: Where its answer comes, once started.
+    """
+
+    __slots__ = ("arrived_s", "message", "method", "reply")
+
+    def __init__(self, method: DirectMethod, arrived_s: float) -> None:
+        self.method = method
+        self.arrived_s = arrived_s
+        self.message: Buffer | None = None
+        self.reply: Reply | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +101,22 @@ class GrpcConnection:
         *,
         stream: ByteStream,
         handlers: Mapping[str, Handler],
+        direct: Mapping[str, DirectMethod],
         budget: ByteBudget,
         settings: GrpcSettings,
     ) -> None:
         self._stream = stream
         self._handlers = handlers
+        self._direct = direct
         self._budget = budget
         self._settings = settings
         self._session = GrpcSession(settings.limits)
         self._watch = ConnectionWatch()
         self._scope = trio.CancelScope()
         self._calls: dict[int, GrpcStream] = {}
+        self._direct_calls: dict[int, _DirectCall] = {}
+        self._deadlines = Deadlines[int]()  # of direct calls, by stream id
+        self._deadline_added = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._output = trio.Event()
         self._writing = False
@@ -87,10 +135,14 @@ class GrpcConnection:
                     if self._draining:
                         nursery.start_soon(self._leave)
                     nursery.start_soon(self._write_all)
+                    nursery.start_soon(self._expire_all)
                     self._flush()
                     await self._receive_all()
         finally:
             self._closed = True
+            for call in self._direct_calls.values():
+                if call.reply is not None:
+                    call.reply.close()
             self._budget.give_back(self._held_bytes)
             self._held_bytes = 0
             with trio.CancelScope() as scope:
@@ -116,7 +168,7 @@ class GrpcConnection:
         """Apply the timeouts; called every `TICK_S`."""
         if self._writing:
             phase = Phase.WRITING
-        elif self._calls:
+        elif self._calls or self._direct_calls:
             phase = Phase.SERVING
         else:
             phase = Phase.IDLE
@@ -137,30 +189,47 @@ class GrpcConnection:
                 self._scope.cancel()
                 return
             for event in session.receive_data(data):
-                kind = type(event)
-                if kind is CallStarted:
-                    self._start(event)
-                elif kind is ConnectionClosed:
-                    continue  # the session says `should_close` once everything is written
-                elif (call := self._calls.get(event.stream_id)) is None:
-                    continue
-                elif kind is MessageReceived:
-                    call.feed_message(event.data)
-                elif kind is HalfClosed:
-                    call.feed_half_close()
-                elif kind is WindowOpened:
-                    call.feed_writable()
-                elif kind is CallCancelled:
-                    call.scope.cancel()
+                self._handle(event)
             self._settle_budget()
             if session.has_output or session.should_close:
                 self._flush()
 
+    def _handle(self, event: GrpcEvent) -> None:
+        if isinstance(event, CallStarted):
+            self._start(event)
+            return
+        if isinstance(event, ConnectionClosed):
+            return  # the session says `should_close` once everything is written
+        direct = self._direct_calls.get(event.stream_id)
+        if direct is not None:
+            self._handle_direct(direct, event)
+            return
+        call = self._calls.get(event.stream_id)
+        if call is None:
+            return
+        match event:
+            case MessageReceived():
+                call.feed_message(event.data)
+            case HalfClosed():
+                call.feed_half_close()
+            case WindowOpened():
+                call.feed_writable()
+            case CallCancelled():
+                call.scope.cancel()
+
     def _start(self, event: CallStarted) -> None:
+        stream_id, now_s = event.stream_id, trio.current_time()
+        method = self._direct.get(event.path)
+        if method is not None:
+            self._direct_calls[stream_id] = _DirectCall(method, now_s)
+            if event.timeout_s is not None:
+                self._deadlines.add(stream_id, now_s + event.timeout_s)
+                self._deadline_added.set()
+            return
         handler = self._handlers.get(event.path)
         if handler is None:
             self._session.end_call(
-                event.stream_id, Status.UNIMPLEMENTED, f"no method is served at {event.path}"
+                stream_id, Status.UNIMPLEMENTED, f"no method is served at {event.path}"
             )
             return
         call = GrpcStream(
@@ -169,18 +238,92 @@ class GrpcConnection:
             session=self._session,
             ledger=self._ledger,
             flush=self._flush,
-            now_s=trio.current_time(),
+            now_s=now_s,
         )
-        self._calls[event.stream_id] = call
+        self._calls[stream_id] = call
         assert self._nursery is not None
         self._nursery.start_soon(self._serve, call)
+
+    # Direct calls.
+
+    def _handle_direct(self, call: _DirectCall, event: GrpcEvent) -> None:
+        match event:
+            case MessageReceived(stream_id=stream_id, data=data):
+                if call.message is None:
+                    call.message = data
+                    self._ledger.bytes += len(data)
+                    self._session.consumed(stream_id, len(data))
+                else:
+                    error = RequestError(ErrorCode.INTERNAL, "expected one request, got several")
+                    self._fail_direct(stream_id, error)
+            case HalfClosed(stream_id=stream_id):
+                self._start_direct(stream_id, call)
+            case CallCancelled(stream_id=stream_id):
+                self._forget_direct(stream_id)
+
+    def _start_direct(self, stream_id: int, call: _DirectCall) -> None:
+        try:
+            if call.message is None:
+                raise RequestError(ErrorCode.INTERNAL, "expected one request message, got none")
+            call.reply = call.method.start(call.message, call.arrived_s)
+        except RequestError as error:
+            self._fail_direct(stream_id, error)
+        except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
+            self._fail_direct(stream_id, _server_fault(call.method.path))
+        else:
+            call.reply.notify = partial(self._finish_direct, stream_id, call)
+
+    def _finish_direct(self, stream_id: int, call: _DirectCall) -> None:
+        """Send the answer; called by whoever sent the reply, which it must not harm."""
+        assert call.reply is not None
+        try:
+            buffers = call.method.finish(call.reply)
+        except RequestError as error:
+            self._fail_direct(stream_id, error)
+            return
+        except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
+            self._fail_direct(stream_id, _server_fault(call.method.path))
+            return
+        self._session.send_message(stream_id, buffers)
+        self._session.end_call(stream_id, Status.OK)
+        self._forget_direct(stream_id)
+        self._flush()
+
+    def _fail_direct(self, stream_id: int, error: RequestError) -> None:
+        self._end_direct(stream_id, error.code.grpc_status, error.message)
+
+    def _end_direct(self, stream_id: int, status: Status, message: str) -> None:
+        self._session.end_call(stream_id, status, message)
+        self._forget_direct(stream_id)
+        self._flush()
+
+    def _forget_direct(self, stream_id: int) -> None:
+        call = self._direct_calls.pop(stream_id)
+        self._deadlines.discard(stream_id)
+        if call.message is not None:
+            self._ledger.bytes -= len(call.message)
+        if call.reply is not None:
+            call.reply.close()
+
+    async def _expire_all(self) -> None:
+        """End direct calls whose deadline passes."""
+        while True:
+            self._deadline_added = trio.Event()
+            with trio.move_on_at(self._deadlines.next_s()):
+                await self._deadline_added.wait()
+            for stream_id in self._deadlines.expire(trio.current_time()):
+                self._end_direct(
+                    stream_id, Status.DEADLINE_EXCEEDED, "the call's deadline has passed"
+                )
+
+    # Calls with a task.
 
     async def _serve(self, call: GrpcStream) -> None:
         try:
             await call.serve()
         except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
-            _log.exception("a fault of the server while answering %s", call.path)
-            call.end(Status.INTERNAL, "the server failed to answer this call")
+            fault = _server_fault(call.path)
+            call.end(fault.code.grpc_status, fault.message)
         finally:
             del self._calls[call.stream_id]
             call.release(call.held_bytes)
@@ -192,15 +335,22 @@ class GrpcConnection:
         needed = self._ledger.bytes + self._session.buffered_bytes
         more = needed - self._held_bytes
         if more > 0 and not self._budget.try_take(more):
-            calls = list(self._calls.values())
-            # Those whose request is still coming can be refused without losing work.
-            for call in [call for call in calls if not call.held_bytes] or calls:
-                call.end(Status.UNAVAILABLE, "the server's byte budget is used up; try again")
-                call.scope.cancel()
+            self._refuse_unstarted()
             return
         if more < 0:
             self._budget.give_back(-more)
         self._held_bytes = needed
+
+    def _refuse_unstarted(self) -> None:
+        """End the calls whose request is still coming: refusing them loses no work."""
+        message = "the server's byte budget is used up; try again"
+        for stream_id, direct in list(self._direct_calls.items()):
+            if direct.reply is None:
+                self._end_direct(stream_id, Status.UNAVAILABLE, message)
+        for call in list(self._calls.values()):
+            if not call.held_bytes:
+                call.end(Status.UNAVAILABLE, message)
+                call.scope.cancel()
 
     # Writing.
 
@@ -225,3 +375,9 @@ class GrpcConnection:
                 return
             self._writing = False
             self._progress += 1
+
+
+def _server_fault(path: str) -> RequestError:
+    """Log the exception being handled; returns what the client is told."""
+    _log.exception("a fault of the server while answering %s", path)
+    return RequestError(ErrorCode.INTERNAL, "the server failed to answer this call")

@@ -23,8 +23,9 @@ from ..protocol.infer_wire import (
 )
 from ..protocol.pb import inference as pb
 from ..protocol.requests import InferResponse
+from ..protocol.tensors import Buffer
 from .grpc_stream import GrpcStream
-from .inference import infer_once, refuse_decoupled, submit
+from .inference import refuse_decoupled, submit
 from .reply import Reply
 from .router import Router
 from .server_info import ServerInfo
@@ -41,10 +42,36 @@ _SERVICE = "inference.GRPCInferenceService"
 _Method: TypeAlias = Callable[[Any], Awaitable[Any]]
 
 
-class _ModelInferMessage:
-    """Stands in for `ModelInferRequest`: parses it without copying a tensor."""
+@final
+class ModelInfer:
+    """The ModelInfer method, which has no task of its own: see `grpc_connection.DirectMethod`."""
 
-    parse = staticmethod(decode_model_infer)
+    path = f"/{_SERVICE}/ModelInfer"
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def start(self, message: Buffer, arrived_s: float) -> Reply:
+        """Submit the request in a message.
+
+        Raises:
+          RequestError: it was refused.
+        """
+        request = decode_model_infer(message)
+        version = self._router.table.find(request.model_name, request.model_version)
+        refuse_decoupled(version, "ModelInfer")
+        return submit(version, request, arrived_s)
+
+    def finish(self, reply: Reply) -> list[Buffer]:
+        """Return the response message, once the reply has its response.
+
+        Raises:
+          RequestError: the request failed.
+        """
+        response = reply.receive_nowait()
+        if response.error is not None:
+            raise response.error
+        return encode_model_infer_response(response, reply.request)
 
 
 @final
@@ -56,18 +83,12 @@ class InferenceService:
         self._info = info
 
     def mapping(self) -> dict[str, Handler]:
-        """Return path -> grpclib handler."""
+        """Return path -> grpclib handler, for all methods but ModelInfer."""
         handlers = {
-            f"/{_SERVICE}/ModelInfer": Handler(
-                self._model_infer,
-                Cardinality.UNARY_UNARY,
-                _ModelInferMessage,
-                pb.ModelInferResponse,
-            ),
             f"/{_SERVICE}/ModelStreamInfer": Handler(
                 self._model_stream_infer,
                 Cardinality.STREAM_STREAM,
-                _ModelInferMessage,
+                pb.ModelInferRequest,
                 pb.ModelStreamInferResponse,
             ),
         }
@@ -122,16 +143,6 @@ class InferenceService:
         ]
 
     # Inference.
-
-    async def _model_infer(self, stream: GrpcStream) -> None:
-        data = await stream.recv_bytes()
-        if data is None:
-            raise RequestError(ErrorCode.INTERNAL, "expected one request message, got none")
-        request = decode_model_infer(data)
-        version = self._router.table.find(request.model_name, request.model_version)
-        refuse_decoupled(version, "ModelInfer")
-        response = await infer_once(version, request, stream.arrived_s)
-        await stream.send_buffers(encode_model_infer_response(response, request))
 
     async def _model_stream_infer(self, stream: GrpcStream) -> None:
         await _InferStream(stream, self._router).serve()

@@ -8,7 +8,7 @@ iteration over the requests.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 import trio
@@ -204,7 +204,12 @@ class GrpcStream:
         if self._ended:
             return
         self._ended = True
-        self._session.end_call(self.stream_id, status, message, tuple(metadata or ()))
+        self._session.end_call(
+            self.stream_id,
+            status,
+            message,
+            tuple(metadata.items() if isinstance(metadata, Mapping) else metadata or ()),
+        )
         self._flush()
 
     async def serve(self) -> None:

@@ -6,7 +6,7 @@ import trio
 
 from ..protocol import request_rules
 from ..protocol.errors import ErrorCode, RequestError
-from ..protocol.requests import InferRequest, InferResponse
+from ..protocol.requests import InferRequest
 from .messages import Infer
 from .reply import Reply
 from .routing_table import ModelVersion
@@ -34,26 +34,6 @@ def count_refusal(version: ModelVersion, error: RequestError, arrived_s: float) 
     """Count a request that was refused before it reached its scheduler."""
     waited_s = trio.current_time() - arrived_s
     version.statistics.record_failure(error.reason, round(waited_s * 1e9))
-
-
-async def infer_once(
-    version: ModelVersion, request: InferRequest, arrived_s: float
-) -> InferResponse:
-    """Run one request of a model that answers each exactly once.
-
-    Cancelling this call cancels the request.
-
-    Raises:
-      RequestError: the request failed, wherever it did.
-    """
-    reply = submit(version, request, arrived_s)
-    try:
-        response = await reply.receive()
-    finally:
-        reply.close()
-    if response.error is not None:
-        raise response.error
-    return response
 
 
 def refuse_decoupled(version: ModelVersion, interface: str) -> None:

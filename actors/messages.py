@@ -70,16 +70,9 @@ class Execute:
 
 
 class Stop:
-    """Take no more requests; finish those in the queue.
+    """Take no more requests; finish those in the queue, without waiting for company."""
 
-    Attributes:
-      deadline_s: When whatever is still queued is refused, in clock seconds.
-    """
-
-    __slots__ = ("deadline_s",)
-
-    def __init__(self, deadline_s: float) -> None:
-        self.deadline_s = deadline_s
+    __slots__ = ()
 
 
 SchedulerMessage: TypeAlias = Infer | Cancel | InstanceIdle | InstanceGone | Stop

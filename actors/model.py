@@ -167,7 +167,7 @@ class Model:
         self._stopping.set()
         self._scope.deadline = min(self._scope.deadline, deadline_s)
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # stopped already
-            await self._to_batcher.send(Stop(deadline_s))
+            await self._to_batcher.send(Stop())
 
     def fail(self, error: RequestError) -> None:
         """Make the version UNAVAILABLE because of an error."""

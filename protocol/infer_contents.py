@@ -19,11 +19,11 @@ from .protobuf_wire import (
     FIXED64,
     LENGTH_DELIMITED,
     VARINT,
+    FieldReader,
     malformed,
-    read_fields,
     unpack_varints,
 )
-from .tensors import Buffer, Shape, Tensor
+from .tensors import Shape, Tensor
 from .wording import quoted
 
 Contents: TypeAlias = dict[int, bytearray]
@@ -61,14 +61,15 @@ _WIRE_TYPES: Final = {6: (FIXED32, 4), 7: (FIXED64, 8)} | dict.fromkeys(range(1,
 _LENGTH = struct.Struct("<I")
 
 
-def read_contents(data: Buffer, start: int, stop: int, contents: Contents) -> None:
+def read_contents(reader: FieldReader, start: int, stop: int, contents: Contents) -> None:
     """Merge one occurrence of the message into `contents`.
 
     Raises:
       RequestError: INTERNAL; the bytes are no such message.
     """
+    data = reader.data
     view = memoryview(data)
-    for number, kind, begin, end in read_fields(data, start, stop):
+    for number, kind, begin, end in reader.fields(start, stop):
         if number == _BYTES_FIELD:
             if kind == LENGTH_DELIMITED:
                 elements = contents.setdefault(number, bytearray())

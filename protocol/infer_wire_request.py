@@ -17,7 +17,7 @@ from .protobuf_wire import (
     FIXED64,
     LENGTH_DELIMITED,
     VARINT,
-    read_fields,
+    FieldReader,
     read_length,
     read_text,
     read_varint,
@@ -36,6 +36,8 @@ CACHED_PREFIX_BYTES_MAX: Final = 4096
 """Longer prefixes are parsed each time: parsing is then little beside the rest."""
 CACHED_PREFIXES_MAX: Final = 256
 """Kept prefixes; with the one above this bounds the cache to a few MiB."""
+SURPLUS_RAWS_MAX: Final = 64
+"""Raw contents without an input that are skipped without a full parse."""
 
 _TEXT_FIELDS: Final = {1: "model_name", 2: "model_version", 3: "id"}
 _RAW_FIELD = 7
@@ -90,13 +92,13 @@ def decode_model_infer(message: Buffer) -> InferRequest:
     key, length, request_id = _prefix_key(message)
     prefix = _prefixes.get(key) if length else None
     if prefix is not None:
-        raws = _only_raws(message, length)
-        if raws is not None and len(raws) >= len(prefix.inputs):
+        raws = _only_raws(message, length, len(prefix.inputs))
+        if raws is not None:
             known = prefix.request
             request = known.without_inputs(known.model_name, known.model_version)
             request.id = request_id
             inputs = request.inputs
-            for (name, datatype, shape), raw in zip(prefix.inputs, raws, strict=False):
+            for (name, datatype, shape), raw in zip(prefix.inputs, raws, strict=True):
                 inputs[name] = Tensor(name, datatype, shape, raw=raw)
             return request
     return _parse(message, key)
@@ -105,8 +107,9 @@ def decode_model_infer(message: Buffer) -> InferRequest:
 def peek_request_id(message: Buffer) -> str:
     """Return the id in a ModelInferRequest that `decode_model_infer` refused, "" if unreadable."""
     request_id = ""
+    reader = FieldReader(message)
     try:
-        for number, kind, start, stop in read_fields(message, 0, len(message)):
+        for number, kind, start, stop in reader.fields(0, len(message)):
             if number == 3 and kind == LENGTH_DELIMITED:
                 request_id = read_text(message, start, stop)
     except RequestError:
@@ -147,11 +150,12 @@ def _prefix_key(message: Buffer) -> tuple[bytes, int, str]:
     return b"", 0, ""
 
 
-def _only_raws(message: Buffer, position: int) -> list[Buffer] | None:
-    """Return the raw contents from `position` on, or None if there is anything else."""
+def _only_raws(message: Buffer, position: int, count: int) -> list[Buffer] | None:
+    """Return the `count` raw contents from `position` on, or None if there is anything else."""
     view = memoryview(message)
     end = len(message)
     raws: list[Buffer] = []
+    surplus = 0
     while position < end:
         if message[position] != _RAW_TAG:
             return None
@@ -161,11 +165,14 @@ def _only_raws(message: Buffer, position: int) -> list[Buffer] | None:
         else:
             size, position = read_length(message, position, end)
         stop = position + size
-        if stop > end:
+        if stop > end or surplus > SURPLUS_RAWS_MAX:
             return None
-        raws.append(view[position:stop])
+        if len(raws) < count:
+            raws.append(view[position:stop])
+        else:
+            surplus += 1
         position = stop
-    return raws
+    return raws if len(raws) == count else None
 
 
 def _parse(message: Buffer, key: bytes) -> InferRequest:
@@ -175,8 +182,9 @@ def _parse(message: Buffer, key: bytes) -> InferRequest:
     outputs: dict[str, RequestedOutput] = {}
     raws: list[Buffer] = []
     in_order = True
+    reader = FieldReader(message)
     view = memoryview(message)
-    for number, kind, start, stop in read_fields(message, 0, len(message)):
+    for number, kind, start, stop in reader.fields(0, len(message)):
         if number == _RAW_FIELD and kind == LENGTH_DELIMITED:
             raws.append(view[start:stop])
             continue
@@ -186,14 +194,14 @@ def _parse(message: Buffer, key: bytes) -> InferRequest:
         if number in _TEXT_FIELDS:
             setattr(request, _TEXT_FIELDS[number], read_text(message, start, stop))
         elif number == 4:
-            _read_parameter(message, start, stop, parameters)
+            _read_parameter(reader, start, stop, parameters)
         elif number == 5:
-            tensor = _read_input(message, start, stop)
+            tensor = _read_input(reader, start, stop)
             if tensor.name in inputs:
                 raise invalid_argument(f"input {quoted(tensor.name)} is listed more than once")
             inputs[tensor.name] = tensor
         elif number == 6:
-            output = _read_output(message, start, stop)
+            output = _read_output(reader, start, stop)
             if output.name in outputs:
                 raise invalid_argument(f"output {quoted(output.name)} is requested more than once")
             outputs[output.name] = output
@@ -250,21 +258,21 @@ def _give_data(request: InferRequest, inputs: dict[str, _Input], raws: list[Buff
         request.inputs[name] = tensor
 
 
-def _read_input(message: Buffer, start: int, stop: int) -> _Input:
+def _read_input(reader: FieldReader, start: int, stop: int) -> _Input:
     tensor = _Input()
-    for number, kind, begin, end in read_fields(message, start, stop):
+    for number, kind, begin, end in reader.fields(start, stop):
         if number == 3:
-            _read_dims(message, kind, begin, end, tensor.shape)
+            _read_dims(reader.data, kind, begin, end, tensor.shape)
         elif kind != LENGTH_DELIMITED:
             continue
         elif number == 1:
-            tensor.name = read_text(message, begin, end)
+            tensor.name = read_text(reader.data, begin, end)
         elif number == 2:
-            tensor.datatype = read_text(message, begin, end)
+            tensor.datatype = read_text(reader.data, begin, end)
         elif number == 4:
-            _read_parameter(message, begin, end, tensor.parameters)
+            _read_parameter(reader, begin, end, tensor.parameters)
         elif number == 5:
-            read_contents(message, begin, end, tensor.contents)
+            read_contents(reader, begin, end, tensor.contents)
     return tensor
 
 
@@ -280,40 +288,40 @@ def _read_dims(message: Buffer, kind: int, start: int, stop: int, shape: list[in
             )
 
 
-def _read_output(message: Buffer, start: int, stop: int) -> RequestedOutput:
+def _read_output(reader: FieldReader, start: int, stop: int) -> RequestedOutput:
     name = ""
     parameters: dict[str, Parameter] = {}
-    for number, kind, begin, end in read_fields(message, start, stop):
+    for number, kind, begin, end in reader.fields(start, stop):
         if kind != LENGTH_DELIMITED:
             continue
         if number == 1:
-            name = read_text(message, begin, end)
+            name = read_text(reader.data, begin, end)
         elif number == 2:
-            _read_parameter(message, begin, end, parameters)
+            _read_parameter(reader, begin, end, parameters)
     values = {key: value for key, (_, value) in parameters.items()}
     return requested_output(name, values, grpc=True)
 
 
 def _read_parameter(
-    message: Buffer, start: int, stop: int, parameters: dict[str, Parameter]
+    reader: FieldReader, start: int, stop: int, parameters: dict[str, Parameter]
 ) -> None:
     """Read one entry of a parameter map; a later entry replaces an earlier one."""
     key = ""
     parameter: Parameter = (0, None)
-    for number, kind, begin, end in read_fields(message, start, stop):
+    for number, kind, begin, end in reader.fields(start, stop):
         if kind != LENGTH_DELIMITED:
             continue
         if number == 1:
-            key = read_text(message, begin, end)
+            key = read_text(reader.data, begin, end)
         elif number == 2:
-            parameter = _read_choice(message, begin, end, parameter)
+            parameter = _read_choice(reader, begin, end, parameter)
     parameters[key] = parameter
 
 
-def _read_choice(message: Buffer, start: int, stop: int, parameter: Parameter) -> Parameter:
-    for number, kind, begin, end in read_fields(message, start, stop):
+def _read_choice(reader: FieldReader, start: int, stop: int, parameter: Parameter) -> Parameter:
+    for number, kind, begin, end in reader.fields(start, stop):
         if number in {1, 2, _UINT64_PARAM} and kind == VARINT:
-            value, _ = read_varint(message, begin, end)
+            value, _ = read_varint(reader.data, begin, end)
             if number == 1:
                 parameter = (1, value != 0)
             elif number == 2:
@@ -321,9 +329,9 @@ def _read_choice(message: Buffer, start: int, stop: int, parameter: Parameter) -
             else:
                 parameter = (number, value)
         elif number == 3 and kind == LENGTH_DELIMITED:
-            parameter = (3, read_text(message, begin, end))
+            parameter = (3, read_text(reader.data, begin, end))
         elif number == 4 and kind == FIXED64:
-            parameter = (4, _DOUBLE.unpack_from(message, begin)[0])
+            parameter = (4, _DOUBLE.unpack_from(reader.data, begin)[0])
     return parameter
 
 

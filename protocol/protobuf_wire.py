@@ -8,11 +8,11 @@ Source: protobuf "Encoding".
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numpy as np
 
-from .errors import ErrorCode, RequestError
+from .errors import ErrorCode, RequestError, invalid_argument
 from .tensors import Array, Buffer
 
 VARINT: Final = 0
@@ -22,6 +22,9 @@ START_GROUP: Final = 3
 END_GROUP: Final = 4
 FIXED32: Final = 5
 
+FIELDS_MAX: Final = 1 << 20
+"""Fields of a message and the messages in it: about a second of reading. A field that holds a
+million numbers counts as one, and so does a raw tensor."""
 GROUP_DEPTH_MAX: Final = 100
 """Nested groups; google's limit for nested messages."""
 UNPACK_CHUNK_BYTES: Final = 1 << 20
@@ -52,43 +55,95 @@ def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
     raise malformed(f"a varint before byte {position} is longer than {_VARINT_BYTES_MAX} bytes")
 
 
-def read_fields(data: Buffer, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the fields of the message in `data[position:end]`.
+@final
+class FieldReader:
+    """Reads the fields of one message and of those in it, no more than `FIELDS_MAX` in all.
 
-    Yields:
-      (field number, wire type, start, stop) with the value in `data[start:stop]`, without the
-      length of a length-delimited one. Groups are skipped: no message here has any.
-
-    Raises:
-      RequestError: INTERNAL; the bytes are no message.
+    Attributes:
+      data: The outermost message; positions count from its start.
     """
-    while position < end:
-        tag = data[position]
-        if tag < 0x80:
-            position += 1
-        else:
+
+    __slots__ = ("_fields_left", "data")
+
+    def __init__(self, data: Buffer) -> None:
+        self.data = data
+        self._fields_left = FIELDS_MAX
+
+    def fields(self, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the fields of the message in `data[position:end]`.
+
+        Yields:
+          (field number, wire type, start, stop) with the value in `data[start:stop]`, without the
+          length of a length-delimited one. Groups are skipped: no message here has any.
+
+        Raises:
+          RequestError: INTERNAL; the bytes are no message. INVALID_ARG; too many fields.
+        """
+        data = self.data
+        while position < end:
+            self._fields_left -= 1
+            if self._fields_left < 0:
+                raise invalid_argument(f"a message may have {FIELDS_MAX} fields, got more")
+            tag = data[position]
+            if tag < 0x80:
+                position += 1
+            else:
+                tag, position = _read_short(data, position, end, _TAG_MAX)
+            number = tag >> 3
+            kind = tag & 7
+            if not number:
+                raise malformed(f"field number 0 before byte {position}")
+            if kind == START_GROUP:
+                position = self._skip_group(position, end, number)
+                continue
+            start, position = _read_extent(data, position, end, kind)
+            if position > end:
+                raise malformed(f"field {number} needs {position - end} more bytes")
+            yield number, kind, start, position
+
+    def _skip_group(self, position: int, end: int, number: int) -> int:
+        """Return the position behind the group `number` whose start tag was just read."""
+        data = self.data
+        open_groups = [number]
+        while open_groups:
+            self._fields_left -= 1
+            if self._fields_left < 0:
+                raise invalid_argument(f"a message may have {FIELDS_MAX} fields, got more")
             tag, position = _read_short(data, position, end, _TAG_MAX)
-        number = tag >> 3
-        kind = tag & 7
-        if not number:
-            raise malformed(f"field number 0 before byte {position}")
-        if kind == LENGTH_DELIMITED:
-            length, start = read_length(data, position, end)
-            position = start + length
-        elif kind == VARINT:
-            start = position
-            _, position = read_varint(data, position, end)
-        elif kind in {FIXED64, FIXED32}:
-            start = position
-            position += 8 if kind == FIXED64 else 4
-        elif kind == START_GROUP:
-            position = _skip_group(data, position, end, number)
-            continue
-        else:
-            raise malformed(f"wire type {kind} before byte {position}")
-        if position > end:
-            raise malformed(f"field {number} needs {position - end} more bytes")
-        yield number, kind, start, position
+            number, kind = tag >> 3, tag & 7
+            if not number:
+                raise malformed(f"field number 0 before byte {position}")
+            if kind == START_GROUP:
+                if len(open_groups) >= GROUP_DEPTH_MAX:
+                    raise malformed(f"groups are nested deeper than {GROUP_DEPTH_MAX}")
+                open_groups.append(number)
+            elif kind == END_GROUP:
+                if open_groups.pop() != number:
+                    raise malformed(f"group {number} ends where another should")
+            else:
+                _, position = _read_extent(data, position, end, kind)
+                if position > end:
+                    raise malformed(f"a group needs {position - end} more bytes")
+        return position
+
+
+def _read_extent(data: Buffer, position: int, end: int, kind: int) -> tuple[int, int]:
+    """Return where the value of a field begins and ends; the end may be out of bounds."""
+    if kind == LENGTH_DELIMITED:
+        if position < end and (length := data[position]) < 0x80:
+            return position + 1, position + 1 + length
+        length, position = read_length(data, position, end)
+        return position, position + length
+    if kind == VARINT:
+        if position < end and data[position] < 0x80:
+            return position, position + 1
+        _, stop = read_varint(data, position, end)
+        return position, stop
+    if kind == FIXED64:
+        return position, position + 8
+    if kind == FIXED32:
+        return position, position + 4
+    raise malformed(f"wire type {kind} before byte {position}")
 
 
 def read_length(data: Buffer, position: int, end: int) -> tuple[int, int]:
@@ -101,35 +156,6 @@ def _read_short(data: Buffer, position: int, end: int, most: int) -> tuple[int, 
     if after - position > 5 or value > most:
         raise malformed(f"a tag or length at byte {position} is out of range")
     return value, after
-
-
-def _skip_group(data: Buffer, position: int, end: int, number: int) -> int:
-    """Return the position behind the group `number` whose start tag was just read."""
-    open_groups = [number]
-    while open_groups:
-        tag, position = _read_short(data, position, end, _TAG_MAX)
-        number, kind = tag >> 3, tag & 7
-        if not number:
-            raise malformed(f"field number 0 before byte {position}")
-        if kind == START_GROUP:
-            if len(open_groups) >= GROUP_DEPTH_MAX:
-                raise malformed(f"groups are nested deeper than {GROUP_DEPTH_MAX}")
-            open_groups.append(number)
-        elif kind == END_GROUP:
-            if open_groups.pop() != number:
-                raise malformed(f"group {number} ends where another should")
-        elif kind == VARINT:
-            _, position = read_varint(data, position, end)
-        elif kind == LENGTH_DELIMITED:
-            length, position = read_length(data, position, end)
-            position += length
-        elif kind in {FIXED64, FIXED32}:
-            position += 8 if kind == FIXED64 else 4
-        else:
-            raise malformed(f"wire type {kind} before byte {position}")
-        if position > end:
-            raise malformed(f"group {open_groups} needs {position - end} more bytes")
-    return position
 
 
 def read_text(data: Buffer, start: int, stop: int) -> str:

@@ -21,7 +21,7 @@ from .actors.core import Core, CoreOptions, run_core
 from .actors.frontend import Frontend
 from .actors.grpc_connection import GrpcConnection, GrpcSettings
 from .actors.grpc_health import HealthService
-from .actors.grpc_service import InferenceService
+from .actors.grpc_service import InferenceService, ModelInfer
 from .actors.http_api import HttpApi
 from .actors.http_asgi import HttpApplication
 from .actors.http_connection import HttpConnection, HttpSettings
@@ -68,6 +68,7 @@ def build_parts(options: ServerOptions, router: Router) -> Parts:
     info = ServerInfo(options.server_id, __version__)
     api = HttpApi(router=router, info=info, input_bytes_max=options.http_input_bytes_max)
     service = InferenceService(router=router, info=info)
+    infer = ModelInfer(router)
     handlers = {**service.mapping(), **HealthService(router=router).mapping()}
     metrics = CollectorRegistry()
     metrics.register(ModelCollector(router.measured_models))
@@ -85,7 +86,11 @@ def build_parts(options: ServerOptions, router: Router) -> Parts:
         ),
         grpc=Frontend(
             lambda stream: GrpcConnection(
-                stream=stream, handlers=handlers, budget=budget, settings=GrpcSettings()
+                stream=stream,
+                handlers=handlers,
+                direct={infer.path: infer},
+                budget=budget,
+                settings=GrpcSettings(),
             )
         ),
         metrics=metrics,

@@ -88,6 +88,19 @@ def test_preferred_sizes_leave_at_once(rows: list[int], expected: list[int]) -> 
     assert ids(queue.take(0.0)) == expected
 
 
+def test_a_request_beyond_every_preferred_size_does_not_wait() -> None:
+    queue = policy(preferred_sizes=(4,), delay_max_s=0.5)
+    add(queue, 0, rows=6)
+    assert ids(queue.take(0.0)) == [0]
+
+
+def test_a_late_batch_is_no_larger_than_a_batch_may_be() -> None:
+    queue = policy(4, preferred_sizes=(1,), delay_max_s=0.5)
+    for number in range(3):
+        add(queue, number, rows=2)
+    assert ids(queue.take(0.5)) == [0, 1]
+
+
 def test_after_the_delay_everything_leaves_beyond_a_preferred_size() -> None:
     queue = policy(preferred_sizes=(4,), delay_max_s=0.5)
     for number in range(6):
@@ -106,16 +119,33 @@ def test_a_preferred_size_is_found_among_later_arrivals() -> None:
     assert ids(queue.take(0.0)) == [0, 1, 2]
 
 
+def test_the_smallest_preferred_size_within_reach_is_not_missed() -> None:
+    queue = policy(preferred_sizes=(4, 6), delay_max_s=0.5)
+    add(queue, 0, rows=3)
+    assert queue.take(0.0) == []
+    add(queue, 1)
+    assert ids(queue.take(0.0)) == [0, 1]
+
+
+def test_a_higher_level_may_reach_a_preferred_size_in_front() -> None:
+    queue = policy(
+        preferred_sizes=(2, 8), delay_max_s=0.5, levels=(QueueRules(), QueueRules())
+    )
+    add(queue, 0, rows=3, priority=2)
+    assert queue.take(0.0) == []
+    add(queue, 1, rows=2, priority=1)
+    assert ids(queue.take(0.0)) == [1]
+
+
 def test_a_removal_lets_a_preferred_size_come_about() -> None:
-    queue = policy(preferred_sizes=(4,), delay_max_s=0.5)
+    queue = policy(preferred_sizes=(3, 8), delay_max_s=0.5)
     add(queue, 0)
     spoiler = add(queue, 1)
-    add(queue, 2, rows=1)
-    assert queue.take(0.0) == []
+    add(queue, 2, rows=2)
+    assert queue.take(0.0) == []  # 1, 2, 4 rows
     assert queue.remove(spoiler)
     assert not queue.remove(spoiler)
-    add(queue, 3, rows=2)
-    assert ids(queue.take(0.0)) == [0, 2, 3]
+    assert ids(queue.take(0.0)) == [0, 2]
 
 
 def test_requests_of_unequal_shapes_leave_apart_and_in_order() -> None:
@@ -240,6 +270,14 @@ def test_a_delayed_request_goes_last_in_its_level_and_never_times_out_again() ->
     assert queue.expire(0.5) == []
     assert [ids(queue.take(0.5)) for _ in range(4)] == [[1], [0], [2], []]
     assert queue.timeout_at_s() == inf
+
+
+def test_delayed_requests_count_for_the_limit_of_their_level() -> None:
+    queue = policy(1, levels=(QueueRules(size_max=2, timeout_us=500_000, delays=True),))
+    add(queue, 0)
+    assert queue.expire(0.5) == []
+    add(queue, 1, at_s=0.5)
+    assert queue.add(infer(2), 0.5) is not None
 
 
 def test_lower_levels_go_first_and_unknown_levels_are_the_default() -> None:

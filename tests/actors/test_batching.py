@@ -105,10 +105,27 @@ async def test_cancelling_frees_the_queue_slot_at_once(autojump_clock: MockClock
         running = served.submit(0)
         await wait_all_tasks_blocked()
         waiting = served.submit(1)
+        await wait_all_tasks_blocked()
         waiting.close()
         instead = served.submit(2)  # in the same turn
         await collect([running, instead])
         assert served.backend.batches == [["0"], ["2"]]
+
+
+async def test_a_request_cancelled_before_a_full_queue_saw_it_is_no_refusal(
+    autojump_clock: MockClock,
+) -> None:
+    config = model_config(max_batch_size=1, batching=queue_policy(max_queue_size=1))
+    async with serving(config, seconds=1.0) as served:
+        replies = []
+        for number in range(2):
+            replies.append(served.submit(number))
+            await wait_all_tasks_blocked()
+        served.submit(2).close()
+        await collect(replies)
+        failures = served.version.statistics.failures
+        assert failures[FailureReason.CANCELED] == 1
+        assert failures[FailureReason.REJECTED] == 0
 
 
 async def test_the_queue_limit_is_exact(autojump_clock: MockClock) -> None:

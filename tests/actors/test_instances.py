@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.builders import infer, model_config, serving
-from tests.support.fake_device import INFER_NS, INPUT_NS, OUTPUT_NS, EchoBackend
+from tests.support.fake_device import INFER_NS, INPUT_NS, OUTPUT_NS, EchoBackend, FakeDevices
+from tritrio.actors._completion import Completion
 from tritrio.actors._restart_policy import RestartBudget
+from tritrio.actors.instance import Instance
+from tritrio.actors.messages import Execute, InstanceIdle, SchedulerMessage
 from tritrio.actors.routing_table import ModelState
-from tritrio.backends.base import Batch, InstancePlace
+from tritrio.backends.base import Batch, InstancePlace, ModelSource
 from tritrio.protocol.errors import ErrorCode, FailureReason, RequestError
 from tritrio.protocol.pb import inference as pb
 from tritrio.protocol.requests import InferResponse
+from tritrio.protocol.statistics import ModelStatistics
 
 BATCHING = pb.ModelDynamicBatching()
 
@@ -74,6 +80,21 @@ async def test_an_error_response_fails_one_request(autojump_clock: MockClock) ->
         assert error_of(responses[1]).reason is FailureReason.BACKEND
         assert served.version.statistics.failures[FailureReason.BACKEND] == 1
         assert served.version.statistics.success.count == 1
+
+
+async def test_a_response_of_an_ordinary_model_is_final_whatever_it_says(
+    autojump_clock: MockClock,
+) -> None:
+    backend = EchoBackend()
+
+    def before(batch: Batch) -> bool:
+        for index, request in enumerate(batch.requests):
+            batch.respond(index, InferResponse("model", "1", request.id, final=False))
+        return True
+
+    backend.before = before
+    async with serving(model_config(), backend=backend) as served:
+        assert (await served.ask(0)).final
 
 
 async def test_a_request_the_model_forgot_gets_an_error(autojump_clock: MockClock) -> None:
@@ -143,6 +164,60 @@ async def test_a_request_cancelled_while_it_executes_counts_as_cancelled(
         assert (await served.ask(1)).id == "1"
         assert served.version.statistics.failures[FailureReason.CANCELED] == 1
         assert served.version.statistics.execution_count == 2
+
+
+async def test_a_request_cancelled_after_its_dispatch_is_skipped(
+    autojump_clock: MockClock,
+) -> None:
+    """The instance is driven alone, so that the cancellation comes before its turn."""
+    to_instance, inbox = trio.open_memory_channel[Execute](1)
+    outbox, from_instance = trio.open_memory_channel[SchedulerMessage](8)
+    backend, statistics = EchoBackend(), ModelStatistics()
+    place = InstancePlace("model_0")
+    source = ModelSource("model", 1, Path("/model"), Path("/model/1"))
+    device = FakeDevices()(place)
+    device.start()
+    instance = Instance(
+        index=3,
+        name=place.name,
+        inbox=inbox,
+        outbox=outbox,
+        device=device,
+        model=backend.create_instance(source, model_config(), place),
+        completion=Completion("model", "1", statistics),
+    )
+    infers = [infer(number) for number in range(3)]
+    to_instance.send_nowait(Execute(infers, 0.0))
+    infers[1].reply.close()
+    async with trio.open_nursery() as nursery, outbox, from_instance, inbox:
+        nursery.start_soon(instance.run)
+        for _ in range(2):
+            message = await from_instance.receive()
+            assert isinstance(message, InstanceIdle)
+            assert message.index == 3
+        assert backend.batches == [["0", "2"]]
+        assert statistics.failures[FailureReason.CANCELED] == 1
+        assert statistics.success.count == 2
+        only_cancelled = infer(4)
+        only_cancelled.reply.close()
+        to_instance.send_nowait(Execute([only_cancelled], 0.0))
+        await from_instance.receive()
+        assert statistics.execution_count == 1
+        to_instance.close()
+
+
+async def test_a_request_cancelled_on_a_dying_device_counts_as_cancelled(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving(model_config(), seconds=1.0) as served:
+        served.devices.deadly.add("13")
+        reply = served.submit(13)
+        await wait_all_tasks_blocked()
+        reply.close()
+        await trio.sleep(2.0)
+        failures = served.version.statistics.failures
+        assert failures[FailureReason.CANCELED] == 1
+        assert failures[FailureReason.BACKEND] == 0
 
 
 async def test_a_dead_device_answers_at_once_and_its_instance_comes_back(
@@ -234,12 +309,16 @@ async def test_at_the_deadline_a_stop_cuts_off_what_waits_and_what_executes(
     async with serving(config, seconds=100.0, drain_s=2.0) as served:
         replies = [served.submit(number) for number in range(3)]
         await wait_all_tasks_blocked()
+        served.stop_soon(2.0)
+        await wait_all_tasks_blocked()
+        assert error_of(await served.ask(3)).code is ErrorCode.UNAVAILABLE  # at once
+        assert served.elapsed_s() == 0
     assert served.elapsed_s() == 3.0  # the deadline, and patience for the hanging job
     errors = [error_of(await reply.receive()) for reply in replies]
     assert [error.code for error in errors] == [ErrorCode.UNAVAILABLE] * 3
     assert served.devices.made[0].abandoned
     assert served.version.statistics.pending_count == 0
-    assert served.version.statistics.fail.count == 3
+    assert served.version.statistics.fail.count == 4
 
 
 async def test_stopping_ripens_what_waits_for_company(autojump_clock: MockClock) -> None:

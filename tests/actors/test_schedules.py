@@ -177,6 +177,30 @@ def check(plan: Plan, served: Served, outcomes: dict[int, str]) -> None:
     assert all(device.stopped for device in served.devices.made)
 
 
+async def cancelled_scenario(checkpoints: int, count: int) -> None:
+    with trio.CancelScope() as scope:
+        batching = pb.ModelDynamicBatching()
+        config = model_config(max_batch_size=2, instances=2, batching=batching)
+        async with serving(config) as served:
+            replies = [served.submit(number) for number in range(count)]
+            for _ in range(checkpoints):
+                await trio.lowlevel.checkpoint()
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+    for reply in replies:
+        assert (await reply.receive()).final
+    assert served.version.statistics.pending_count == 0
+    assert all(device.stopped for device in served.devices.made)
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(checkpoints=st.integers(0, 8), count=st.integers(1, 6), schedule=st.random_module())
+def test_a_cancellation_at_any_point_leaves_no_request_without_an_answer(
+    checkpoints: int, count: int, schedule: object
+) -> None:
+    run_virtually(lambda: cancelled_scenario(checkpoints, count))
+
+
 @settings(
     max_examples=1000,
     derandomize=True,

@@ -93,18 +93,28 @@ class HttpSeen:
 
 def exchange(server: Server, case: Case[Http]) -> HttpSeen:
     """Send the case's request on its own connection and read the answer."""
-    request = case.request
-    with socket.create_connection((HOST, server.ports.http), timeout=ANSWER_LIMIT_S) as connection:
-        with contextlib.suppress(OSError):  # refused early; the answer may be there all the same
-            connection.sendall(request.wire())
-        answer = http.client.HTTPResponse(connection, method=request.method)
-        try:
-            answer.begin()
-            body = answer.read()
-        except (OSError, http.client.HTTPException):
-            return HttpSeen(NO_ANSWER, {}, None, "", ())
-        headers = {name.lower(): value for name, value in answer.getheaders()}
-    return _seen(answer.status, headers, body, case.mask)
+    (seen,) = converse(server, [case.request], case.mask)
+    return seen
+
+
+def converse(server: Server, requests: list[Http], mask: Mask | None = None) -> list[HttpSeen]:
+    """Send requests one after the other on one connection and read the answer to each."""
+    address = (HOST, server.ports.http)
+    with socket.create_connection(address, timeout=ANSWER_LIMIT_S) as connection:
+        return [_ask(connection, request, mask) for request in requests]
+
+
+def _ask(connection: socket.socket, request: Http, mask: Mask | None) -> HttpSeen:
+    with contextlib.suppress(OSError):  # refused early; the answer may be there all the same
+        connection.sendall(request.wire())
+    answer = http.client.HTTPResponse(connection, method=request.method)
+    try:
+        answer.begin()
+        body = answer.read()
+    except (OSError, http.client.HTTPException):
+        return HttpSeen(NO_ANSWER, {}, None, "", ())
+    headers = {name.lower(): value for name, value in answer.getheaders()}
+    return _seen(answer.status, headers, body, mask)
 
 
 def _seen(status: int, headers: dict[str, str], body: bytes, mask: Mask | None) -> HttpSeen:

@@ -84,7 +84,10 @@ def model_config(
 class Served:
     """One model version on fake devices, ready for requests."""
 
-    def __init__(self, model: Model, backend: EchoBackend, devices: FakeDevices) -> None:
+    def __init__(
+        self, model: Model, backend: EchoBackend, devices: FakeDevices, nursery: trio.Nursery
+    ) -> None:
+        self._nursery = nursery
         self.model = model
         self.backend = backend
         self.devices = devices
@@ -107,6 +110,10 @@ class Served:
             return await reply.receive()
         finally:
             reply.close()
+
+    def stop_soon(self, drain_s: float) -> None:
+        """Begin the stop while the test goes on."""
+        self._nursery.start_soon(self.model.stop, trio.current_time() + drain_s)
 
     def elapsed_s(self) -> float:
         return trio.current_time() - self.start_s
@@ -139,5 +146,5 @@ async def serving(
     model = Model(definition, report=lambda: None)
     async with trio.open_nursery() as nursery:
         await nursery.start(model.run)
-        yield Served(model, backend, devices)
+        yield Served(model, backend, devices, nursery)
         await model.stop(trio.current_time() + drain_s)

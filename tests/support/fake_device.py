@@ -49,6 +49,7 @@ class FakeDevice:
         assert self.started
         assert not self.stopped
         assert not self._busy, "one job at a time"
+        assert not self.abandoned
         self._busy = True
         batch = next((argument for argument in args if isinstance(argument, Batch)), None)
         seconds = self._other_s if batch is None else self._seconds(self.place, batch)
