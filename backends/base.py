@@ -63,7 +63,7 @@ class Batch:
     is answered with an error by the caller, unless `post` is set (decoupled models answer later).
 
     Attributes:
-      requests: At least one; validated; rows in this order.
+      requests: At least one; validated, inputs reshaped; rows in this order.
       responses: Index in `requests` -> its final response, or None.
       post: Delivers a response at once; set for decoupled models only.
       compute_start_ns: When gathering of inputs began.
@@ -127,8 +127,9 @@ class Backend(Protocol):
 
     Attributes:
       name: The name in the `backend` field.
-      stacks_inputs: Whether inputs of a batch are stacked, so that only requests of equal shapes
-        may share one (True), or the model sees each request by itself (False).
+      stacks_inputs: Whether inputs of a batch are stacked, by the backend or by its models, so
+        that only requests with the same inputs of equal dims may share one (True), or each
+        request is seen by itself (False).
       cpu_instance_count: Default `count` of a KIND_CPU instance group.
     """
 
@@ -146,4 +147,10 @@ class Backend(Protocol):
     def create_instance(
         self, source: ModelSource, config: ModelConfig, place: InstancePlace
     ) -> ModelInstance:
-        """Return a new, not yet loaded instance; cheap, and callable on the event loop."""
+        """Return a new, not yet loaded instance; cheap, and callable on the event loop.
+
+        Args:
+          source: Where the model lies.
+          config: Completed, normalised and validated.
+          place: Which instance it is.
+        """

@@ -68,7 +68,6 @@ class OnnxBackend:
             default_max_batch_size=default_max_batch_size(source),
         )
         with self._lock:
-            self._parked.pop(settings, None)
             self._parked[settings] = session
             if len(self._parked) > PARKED_SESSIONS_MAX:
                 del self._parked[next(iter(self._parked))]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Protocol, Self, final
 
 from ..protocol.errors import ErrorCode
@@ -198,7 +199,8 @@ class InferenceResponseSender:
         # A model that loses a sender would leave its client waiting for ever.
         if self._answering.decoupled and not self._closed:
             self._closed = True
-            self._answering.abandon(self._index)
+            with suppress(RuntimeError):  # the event loop, and with it every client, is gone
+                self._answering.abandon(self._index)
 
 
 @final

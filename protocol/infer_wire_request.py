@@ -12,7 +12,6 @@ from typing import Final, TypeAlias, final
 
 from .errors import RequestError, invalid_argument
 from .infer_contents import Contents, read_contents, tensor_from_contents
-from .json_header import RANK_MAX
 from .protobuf_wire import (
     FIXED64,
     LENGTH_DELIMITED,
@@ -28,6 +27,7 @@ from .request_parameters import (
     take_parameters,
     unknown_region,
 )
+from .request_rules import RANK_MAX
 from .requests import InferRequest, ParameterValue, RequestedOutput
 from .tensors import Buffer, Shape, Tensor
 from .wording import quoted
@@ -142,7 +142,7 @@ def _prefix_key(message: Buffer) -> tuple[bytes, int, str]:
             size = size & 0x7F | high << 7
             value += 1
         if tag == _ID_TAG:
-            if id_stop or value + size > end:
+            if value + size > end:
                 break
             request_id = read_text(message, value, value + size)
             id_start, id_stop = position, value + size

@@ -5,7 +5,7 @@ Source: KServe v2 "Inference Request JSON Object", with the binary tensor data e
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 from .dtypes import ITEM_SIZE_BYTES
 from .errors import RequestError, invalid_argument
@@ -17,13 +17,10 @@ from .request_parameters import (
     take_parameters,
     unknown_region,
 )
-from .request_rules import INT64_MAX
+from .request_rules import INT64_MAX, RANK_MAX
 from .requests import InferRequest, RequestedOutput
 from .tensors import Shape, Tensor
 from .wording import quoted, shown
-
-RANK_MAX: Final = 64
-"""Most dimensions of a tensor; what numpy can hold."""
 
 InputHeader: TypeAlias = tuple[str, str, Shape, int, Tensor | None]
 """Name, datatype, shape, and either the size of its blob in bytes or its tensor."""

@@ -3,7 +3,7 @@
 The rules stand in the order in which they are applied, which decides what a request with two
 faults is told. Shapes that passed once are remembered in `ModelSpec.accepted`, so an ordinary
 request costs one look-up an input.
-Source: Triton's request normalisation, and its fixes listed in docs/compatibility.md.
+Source: Triton's request normalisation; unlike it, required inputs are compared by name.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from .wording import names_text, quoted, shape_text
 
 INT64_MAX: Final = 2**63 - 1
 """Most elements, and most bytes, a tensor may have."""
+RANK_MAX: Final = 64
+"""Most dimensions of a tensor, checked where shapes are read; what numpy can hold."""
 ACCEPTED_SHAPES_MAX: Final = 1024
 """Remembered shapes a model; each is about 300 bytes, and variable dims could make any number."""
 

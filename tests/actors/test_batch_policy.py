@@ -96,9 +96,9 @@ def test_a_request_beyond_every_preferred_size_does_not_wait() -> None:
 
 def test_a_late_batch_is_no_larger_than_a_batch_may_be() -> None:
     queue = policy(4, preferred_sizes=(1,), delay_max_s=0.5)
-    for number in range(3):
-        add(queue, number, rows=2)
-    assert ids(queue.take(0.5)) == [0, 1]
+    for number in range(5):
+        add(queue, number)
+    assert ids(queue.take(0.5)) == [0, 1, 2, 3]
 
 
 def test_after_the_delay_everything_leaves_beyond_a_preferred_size() -> None:
@@ -128,9 +128,7 @@ def test_the_smallest_preferred_size_within_reach_is_not_missed() -> None:
 
 
 def test_a_higher_level_may_reach_a_preferred_size_in_front() -> None:
-    queue = policy(
-        preferred_sizes=(2, 8), delay_max_s=0.5, levels=(QueueRules(), QueueRules())
-    )
+    queue = policy(preferred_sizes=(2, 8), delay_max_s=0.5, levels=(QueueRules(), QueueRules()))
     add(queue, 0, rows=3, priority=2)
     assert queue.take(0.0) == []
     add(queue, 1, rows=2, priority=1)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import threading
 import weakref
 from collections.abc import Callable
@@ -169,14 +168,12 @@ class Thing:
 def test_an_idle_thread_keeps_no_batch_in_memory(inbox: Inbox) -> None:
     thread = started(inbox)
     thing = Thing()
-    alive = weakref.ref(thing)
+    gone = threading.Event()
+    weakref.finalize(thing, gone.set)
     thread.submit(done, repr, thing)
     del thing
     inbox.get()
-    thread.submit(done, int)  # once this one ran, the first has been let go
-    inbox.get()
-    gc.collect()
-    assert alive() is None
+    assert gone.wait(WAIT_S)
     thread.stop()
 
 

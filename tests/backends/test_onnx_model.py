@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
@@ -20,11 +18,9 @@ from tests.backends.onnx_files import (
     write_onnx,
     write_sum_and_difference,
 )
-from tritrio.backends import onnx_model
 from tritrio.backends.base import InstancePlace, ModelInstance, ModelSource
 from tritrio.backends.onnx_model import OnnxBackend
-from tritrio.backends.onnx_session import open_session
-from tritrio.protocol.errors import ErrorCode, RequestError
+from tritrio.protocol.errors import RequestError
 from tritrio.protocol.pb.inference import ModelConfig
 from tritrio.protocol.requests import InferRequest
 from tritrio.protocol.tensors import Tensor
@@ -91,19 +87,32 @@ def test_a_batch_is_stacked_run_once_and_split(tmp_path: Path) -> None:
     instance.unload()
 
 
+class RecordingSession:
+    """Remembers what a session was asked for."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.ran: list[list[str]] = []
+        self.fed: list[dict[str, Any]] = []
+
+    @classmethod
+    def of(cls, instance: Any) -> RecordingSession:
+        """Put one in front of an instance's session."""
+        instance._session = cls(instance._session)
+        session: RecordingSession = instance._session
+        return session
+
+    def run(self, names: list[str], feed: dict[str, Any]) -> Any:
+        self.ran.append(names)
+        self.fed.append(feed)
+        return self.session.run(names, feed)
+
+
 def test_only_outputs_that_somebody_wants_are_computed_and_each_gets_its_own(
     tmp_path: Path,
 ) -> None:
     instance = completed(write_sum_and_difference(tmp_path))
-    ran: list[list[str]] = []
-    session = instance._session  # type: ignore[attr-defined]
-
-    class Recording:
-        def run(self, names: list[str], feed: dict[str, Any]) -> Any:
-            ran.append(names)
-            return session.run(names, feed)
-
-    instance._session = Recording()  # type: ignore[attr-defined]
+    session = RecordingSession.of(instance)
     inputs = {"A": floats([1, 2]), "B": floats([1, 1])}
     (only,) = execute(instance, request_of(**inputs, asked=["DIFFERENCE"]))
     assert list(outputs_of(only)) == ["DIFFERENCE"]
@@ -115,15 +124,27 @@ def test_only_outputs_that_somebody_wants_are_computed_and_each_gets_its_own(
     assert (list(outputs_of(one)), list(outputs_of(other))) == (["DIFFERENCE"], ["SUM"])
     mixed, full = execute(instance, request_of(**inputs, asked=["SUM"]), request_of(**inputs))
     assert (list(outputs_of(mixed)), list(outputs_of(full))) == (["SUM"], ["SUM", "DIFFERENCE"])
-    assert ran == [["DIFFERENCE"], ["SUM", "DIFFERENCE"], ["SUM", "DIFFERENCE"]]
+    assert session.ran == [["DIFFERENCE"], ["SUM", "DIFFERENCE"], ["SUM", "DIFFERENCE"]]
 
 
-def test_an_unaligned_view_on_a_body_gives_the_same_numbers(tmp_path: Path) -> None:
+def test_an_unaligned_view_on_a_body_is_aligned_first(tmp_path: Path) -> None:
     body = b"{" + floats([1.5, 2.5]).tobytes()
     request = InferRequest("m")
     request.inputs["X"] = Tensor("X", "FP32", (1, 2), raw=memoryview(body)[1:])
-    (response,) = execute(completed(write_identity(tmp_path)), request)
+    assert not request.inputs["X"].array.flags.aligned
+    instance = completed(write_identity(tmp_path))
+    session = RecordingSession.of(instance)
+    (response,) = execute(instance, request)
     assert outputs_of(response)["Y"].tolist() == [[1.5, 2.5]]
+    assert session.fed[0]["X"].flags.aligned
+
+
+def test_a_request_alone_is_fed_without_a_copy(tmp_path: Path) -> None:
+    instance = completed(write_identity(tmp_path))
+    session = RecordingSession.of(instance)
+    request = request_of(X=floats([1, 2]))
+    execute(instance, request)
+    assert session.fed[0]["X"] is request.inputs["X"].array
 
 
 @pytest.mark.parametrize(
@@ -256,141 +277,3 @@ def test_an_output_without_a_row_for_each_request_fails_the_batch(tmp_path: Path
     )
     expected = "INTERNAL: model 'm': output 'Y' must have shape [2,2], got [4,2]"
     assert [error_of(response) for response in responses] == [expected, expected]
-
-
-def load_error(source: ModelSource, config: ModelConfig, place: InstancePlace | None = None) -> str:
-    instance = OnnxBackend().create_instance(source, config, place or InstancePlace("m_0_0"))
-    with pytest.raises(RequestError) as caught:
-        instance.load()
-    instance.unload()
-    return f"{caught.value.code.name}: {caught.value.message}"
-
-
-@pytest.mark.parametrize(
-    ("config", "text"),
-    [
-        (config_of([("Z", "FP32", [2])], [("Y", "FP32", [2])], max_batch_size=4), "'Z'"),
-        (config_of([("X", "FP32", [2])], [("Z", "FP32", [2])], max_batch_size=4), "'Z'"),
-        (
-            config_of([("X", "INT32", [2])], [("Y", "FP32", [2])], max_batch_size=4),
-            "the datatype in the model is FP32, got INT32",
-        ),
-        (
-            config_of([("X", "FP32", [3])], [("Y", "FP32", [2])], max_batch_size=4),
-            "the model has 2 dims",
-        ),
-    ],
-)
-def test_a_configuration_that_contradicts_the_model_cannot_be_loaded(
-    tmp_path: Path, config: ModelConfig, text: str
-) -> None:
-    message = load_error(write_identity(tmp_path), config)
-    assert message.startswith("INVALID_ARG: ")
-    assert text in message
-
-
-def test_a_gpu_instance_cannot_be_loaded(tmp_path: Path) -> None:
-    place = InstancePlace("m_0_0", kind="GPU")
-    assert load_error(write_identity(tmp_path), config_of(), place) == (
-        "UNSUPPORTED: model 'm': instance 'm_0_0' is for a GPU, but this ONNX Runtime executes on "
-        "the CPU only; expected KIND_CPU"
-    )
-
-
-def test_a_file_that_is_missing_or_no_model_says_so(tmp_path: Path) -> None:
-    source = write_identity(tmp_path)
-    path = source.version_directory / "model.onnx"
-    path.write_bytes(b"not a model")
-    message = load_error(source, config_of())
-    assert message.startswith("INTERNAL: model 'm': ONNX Runtime cannot load it: ")
-    path.unlink()
-    assert load_error(source, config_of()) == (
-        "INVALID_ARG: model 'm': expected an ONNX model in version 1, file model.onnx, "
-        "which cannot be read: No such file or directory"
-    )
-
-
-def test_a_model_with_a_tensor_of_a_type_not_served_says_so(tmp_path: Path) -> None:
-    source = write_identity(tmp_path, TensorProto.FLOAT8E4M3FN)
-    with pytest.raises(RequestError, match=r"tensor\(float8e4m3fn\)"):
-        completed(source)
-
-
-@pytest.mark.parametrize("filename", ["model.onnx/model.onnx", "other.onnx"])
-def test_the_model_may_be_a_directory_or_have_another_name(tmp_path: Path, filename: str) -> None:
-    source = write_identity(tmp_path, filename=filename)
-    config = config_of()
-    config.default_model_filename = filename.partition("/")[0]
-    (response,) = execute(completed(source, config), request_of(X=floats([1, 2])))
-    assert outputs_of(response)["Y"].tolist() == [[1, 2]]
-
-
-class CountedSessions:
-    """Counts how often a model file is loaded."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._open = open_session
-
-    def __call__(self, settings: Any, model_name: str) -> ort.InferenceSession:
-        self.count += 1
-        return self._open(settings, model_name)
-
-
-@pytest.fixture
-def sessions(monkeypatch: pytest.MonkeyPatch) -> CountedSessions:
-    counted = CountedSessions()
-    monkeypatch.setattr(onnx_model, "open_session", counted)
-    monkeypatch.setattr(onnx_model, "usable_cpus", lambda: 2.0)
-    return counted
-
-
-def test_completing_and_loading_the_first_instance_loads_the_file_once(
-    tmp_path: Path, sessions: CountedSessions
-) -> None:
-    source = write_identity(tmp_path)
-    backend = OnnxBackend()
-    config = backend.complete_config(source, config_of())
-    assert sessions.count == 1
-    loaded(source, config, backend)
-    assert sessions.count == 1
-    loaded(source, config, backend)
-    assert sessions.count == 2
-
-
-def test_a_file_replaced_in_between_is_loaded_anew(
-    tmp_path: Path, sessions: CountedSessions
-) -> None:
-    source = write_identity(tmp_path)
-    backend = OnnxBackend()
-    config = backend.complete_config(source, config_of())
-    write_onnx(
-        tmp_path,
-        [node("Neg", ["X"], ["T"]), node("Neg", ["T"], ["U"]), node("Neg", ["U"], ["Y"])],
-        [("X", FLOAT, ("N", 2))],
-        [("Y", FLOAT, ("N", 2))],
-    )
-    (response,) = execute(loaded(source, config, backend), request_of(X=floats([1, 2])))
-    assert outputs_of(response)["Y"].tolist() == [[-1, -2]]
-
-
-def test_few_sessions_wait_for_an_instance(tmp_path: Path, sessions: CountedSessions) -> None:
-    backend = OnnxBackend()
-    write_identity(tmp_path, name="m0")
-    sources = []
-    for number in range(6):
-        if number:
-            shutil.copytree(tmp_path / "m0", tmp_path / f"m{number}")
-        directory = tmp_path / f"m{number}"
-        sources.append(ModelSource(f"m{number}", 1, directory, directory / "1"))
-    configs = [backend.complete_config(source, config_of()) for source in sources]
-    assert sessions.count == 6
-    for source, config in zip(sources, configs, strict=True):
-        loaded(source, config, backend)
-    assert sessions.count == 6 + 2
-
-
-def test_errors_keep_their_code_on_the_way(tmp_path: Path) -> None:
-    with pytest.raises(RequestError) as caught:
-        completed(write_identity(tmp_path), config_of([("Z", "FP32", [2])]))
-    assert caught.value.code is ErrorCode.INVALID_ARG

@@ -8,6 +8,7 @@ from textwrap import indent
 from typing import Any
 
 import pytest
+import trio
 
 from tests.backends.builders import (
     config_of,
@@ -145,6 +146,17 @@ def test_a_sender_dropped_without_a_final_flag_ends_its_request_with_an_error(
     posted = run(tmp_path, body)
     gc.collect()
     assert posted.shown()[-2:] == [SENDER_GONE, "final"]
+
+
+def test_a_sender_dropped_after_the_server_has_ended_is_no_fault(tmp_path: Path) -> None:
+    def post(index: int, response: InferResponse) -> None:
+        posted.append(index)
+        raise trio.RunFinishedError
+
+    posted: list[int] = []
+    model(tmp_path, "pass").execute(Batch([request_of(floats(1))], post))
+    gc.collect()
+    assert posted == [0]
 
 
 def test_an_exception_after_two_responses_ends_open_requests_only(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_messages_that_wait_are_limited_in_number() -> None:
         assert len(under_test.receive_data(block)) == 20_000
     under_test.consumed(1, 0)  # empty messages need no bytes
     for _ in range(UNCONSUMED_MESSAGES_MAX // 20_000):
-        under_test.receive_data(block)
+        assert len(under_test.receive_data(block)) == 20_000
     (event,) = under_test.receive_data(raw_frame(0, 0, 3, message(b"")))[1:]
     assert isinstance(event, CallCancelled)
     assert event.stream_id == 3

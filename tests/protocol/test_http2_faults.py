@@ -194,6 +194,24 @@ def test_a_malformed_request_is_reset(fault: str) -> None:
     assert len(feed(under_test, request_frame(3, end_stream=True))) == 1
 
 
+def test_the_connection_window_binds_streams_together() -> None:
+    under_test = greeted(connection_window_bytes=65_535)
+    feed(under_test, request_frame(1) + request_frame(3))
+    for stream_id, size in ((1, 40_000), (3, 25_535)):
+        (event,) = feed(under_test, raw_frame(0, 0, stream_id, bytes(size)))
+        assert len(event.data) == size
+    (event,) = feed(under_test, raw_frame(0, 0, 3, b"x"))
+    assert event.code == FLOW_CONTROL_ERROR
+
+
+def test_windows_may_be_opened_to_the_largest() -> None:
+    under_test = greeted()
+    most = numbers(2**31 - 1 - 65_535)
+    assert len(feed(under_test, request_frame(1) + raw_frame(8, 0, 0, most))) == 1
+    assert feed(under_test, raw_frame(8, 0, 1, most)) == []
+    assert not under_test.has_output
+
+
 def test_frames_on_closed_streams_are_passed_over() -> None:
     under_test = greeted()
     feed(under_test, request_frame(1))

@@ -178,7 +178,10 @@ def test_frames_are_never_larger_than_the_peer_allows(frame_max: int) -> None:
     under_test.send_headers(1, OK_HEADERS, end_stream=False)
     under_test.send_data(1, [payload[:7], payload[7:]])
     under_test.send_headers(1, encode_fields([("x", "y" * 250_000)]), end_stream=True)
-    frames = parse_frames(output(under_test))
+    size = under_test.output_bytes
+    octets = output(under_test)
+    assert len(octets) == size
+    frames = parse_frames(octets)
     data = [frame.data for frame in frames if frame.type == 0]
     assert b"".join(data) == payload
     assert max(len(piece) for piece in data) == frame_max
@@ -232,6 +235,12 @@ def test_the_connection_window_is_given_back_in_quarters_even_for_closed_streams
     assert feed(under_test, raw_frame(0, 0, 1, bytes(1))) == []
     (update,) = parse_frames(output(under_test))
     assert (update.stream_id, update.window_increment) == (0, 16_384)
+
+
+def test_headers_may_carry_a_priority_without_padding() -> None:
+    frame = raw_frame(1, 5 | 0x20, 1, bytes(5) + request_block())
+    (event,) = feed(greeted(), frame)
+    assert event.block.fields[0] == (b":method", b"POST")
 
 
 def test_padding_is_dropped_and_counts_for_the_window() -> None:
@@ -329,7 +338,9 @@ def test_h2_takes_our_shutdown() -> None:
 def test_the_peers_table_size_is_honoured(size: int) -> None:
     """A decoder that was told a smaller table insists on a size update in the first block."""
     under_test = session()
-    client = Oracle(under_test, {SettingCodes.HEADER_TABLE_SIZE: size})
+    client = Oracle(under_test)
+    client.h2.update_settings({SettingCodes.HEADER_TABLE_SIZE: size})
+    client.exchange()
     for _ in range(2):
         stream_id = client.request()
         client.exchange()
@@ -338,16 +349,36 @@ def test_the_peers_table_size_is_honoured(size: int) -> None:
         assert client.headers(ResponseReceived, stream_id)[":status"] == "200"
 
 
-def test_cached_header_blocks_follow_the_dynamic_table() -> None:
-    """The same bytes mean other fields once an insertion has moved the indices."""
+@pytest.mark.parametrize("length", [1, 1000, 1900])
+def test_cached_header_blocks_follow_the_dynamic_table(length: int) -> None:
+    """The same bytes mean other fields once an insertion has moved the indices.
+
+    Long values push others out, so that the table changes and its size does not.
+    """
     under_test = session()
     client = Oracle(under_test)
-    for value in ["a", "a", "a", "b", "a", "b", "b", "a", "a"]:
-        headers = [*GRPC_HEADERS, ("x-letter", value), ("x-other", value * 2)]
+    for letter in "aaabcabbccabbbaaccc":
+        headers = [*GRPC_HEADERS, ("x-letter", letter * length), ("x-other", letter)]
         client.request(headers=headers)
         (event,) = client.exchange()
         assert event.block.fields == [(n.encode(), v.encode()) for n, v in headers]
         under_test.send_headers(event.stream_id, OK_HEADERS, end_stream=True)
+
+
+def test_cached_header_blocks_follow_a_replaced_entry() -> None:
+    """Each insertion fills the table alone, so index 62 is a new entry and the size is the same."""
+    under_test = greeted()
+    fixed = request_block()
+
+    def insertion(letter: bytes) -> bytes:
+        return fixed + b"\x40\x01x\x7f\xa1\x1e" + letter * 4000
+
+    minimal = bytes((0x83, 0x86, 0x84, 0xBE))  # POST, http, / and the entry
+    for stream_id, letter in ((1, b"a"), (7, b"b")):
+        feed(under_test, raw_frame(1, 5, stream_id, insertion(letter)))
+        for later in (stream_id + 2, stream_id + 4):
+            (event,) = feed(under_test, raw_frame(1, 5, later, minimal))
+            assert event.block.fields[-1] == (b"x", letter * 4000)
 
 
 def test_a_repeated_header_block_is_decoded_once() -> None:

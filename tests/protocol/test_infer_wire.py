@@ -12,6 +12,7 @@ from tritrio.protocol.infer_wire import (
     decode_model_infer,
     peek_request_id,
 )
+from tritrio.protocol.protobuf_wire import length_delimited
 
 from .infer_messages import decode, message, typed
 from .infer_specs import Refused, spec
@@ -44,6 +45,25 @@ def test_requests_that_differ_in_the_id_alone_share_a_kept_prefix() -> None:
         made = message(("IN", "INT32", [1]), raws=(bytes(4),), id=f"{number}" * 50)
         assert decode(made).id == f"{number}" * 50
     assert len(infer_wire_request._prefixes) == 1
+
+
+def test_what_stands_behind_the_raw_entries_belongs_to_its_own_message_only() -> None:
+    plain = message(("IN", "INT32", [1]), raws=(bytes(4),)).SerializeToString()
+    late = message(id="x")
+    late.parameters["k"].int64_param = 1
+    for _ in range(2):
+        request = decode_model_infer(plain + late.SerializeToString())
+        assert (request.id, request.parameters) == ("x", {"k": 1})
+        request = decode_model_infer(plain)
+        assert (request.id, request.parameters) == ("", {})
+
+
+def test_the_last_of_several_ids_wins_every_time() -> None:
+    raw = message(("IN", "INT32", [1]), raws=(bytes(4),)).SerializeToString()
+    ids = [message(id=text).SerializeToString() for text in "abc"]
+    for first, second in ((0, 1), (1, 0), (2, 1), (2, 2)):
+        request = decode_model_infer(ids[first] + ids[second] + raw)
+        assert request.id == "abc"[second]
 
 
 def test_raw_tensors_are_views_on_the_message() -> None:
@@ -93,6 +113,11 @@ def test_shared_memory_faults() -> None:
     parameters["shared_memory_byte_size"].int64_param = 4
     with Refused("'shared_memory_byte_size'", "'A'", "'shared_memory_region'"):
         decode(made)
+    made.raw_input_contents.append(bytes(4))
+    for _ in range(2):  # refused also once its prefix was seen
+        with Refused("'shared_memory_byte_size'"):
+            decode(made)
+    del made.raw_input_contents[:]
     parameters["shared_memory_region"].string_param = "r"
     with Refused("'r'", code=ErrorCode.NOT_FOUND):
         decode(made)
@@ -218,6 +243,7 @@ def test_classification_is_a_positive_int64() -> None:
         b"\xff" * 20,
         b"\x0b" * 200 + b"\x0c" * 200,
         b"\x2a\x03\x2a\x01\x08",
+        b"\x2a\x05\x2a\x03\x12\x01\x80",
         b"\x2a\x06\x2a\x04\x32\x02\x00\x00",
         b"\x22\x06\x0a\x01k\x12\x01\x09",
     ],
@@ -240,3 +266,28 @@ def test_the_id_of_a_refused_message_can_be_told() -> None:
         decode(made)
     assert peek_request_id(made.SerializeToString()) == "x"
     assert peek_request_id(b"\x1a\x05x") == ""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x48\x01" * 101,
+        b"\x3a\x00" * 101,
+        b"\x0b" + b"\x08\x01" * 100 + b"\x0c",
+        length_delimited(5, length_delimited(5, b"\x42\x00" * 99)),
+    ],
+)
+def test_a_message_of_too_many_fields_is_refused(
+    data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode_model_infer(b"\x3a\x00" * 100)
+    monkeypatch.setattr("tritrio.protocol.protobuf_wire.FIELDS_MAX", 100)
+    with Refused("100 fields"):
+        decode_model_infer(data)
+    decode_model_infer(b"\x3a\x00" * 100)
+
+
+def test_many_surplus_raw_entries_are_ignored_too() -> None:
+    made = message(("A", "INT32", [1]), raws=(b"\1\0\0\0",) + (b"x",) * 100)
+    for _ in range(2):
+        assert decode(made).inputs["A"].array.tolist() == [1]

@@ -72,6 +72,8 @@ def compare(
     case: Case[RequestT], ask: Callable[[Server, Case[RequestT]], Seen], servers: Servers
 ) -> None:
     """Ask both servers and assert that the answers are what the case says."""
+    for server in servers:
+        server.check_running()
     expected = case.expected
     ours = ask(servers.ours, case)
     if isinstance(expected, Differs):

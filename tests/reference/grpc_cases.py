@@ -8,7 +8,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from .cases import Case, Differs, in_any_order, reasons_are_there, without_counts
 from .grpc_exchange import Call
-from .grpc_requests import DATA, X, infer, raw, repeat, request, tensor, typed
+from .grpc_requests import DATA, X, infer, output, raw, repeat, request, tensor, typed
 from .http_requests import strings
 from .repository import MODELS
 
@@ -277,6 +277,20 @@ INFER = [
     Case("an unknown field", Call("ModelReady", (b"\n\x08identity" + b"\xf2\x01\1x",)), "OK"),
 ]
 
+
+def not_yet(method: str, message: object) -> Case[Call]:
+    """A method of the reference that we do not serve yet."""
+    expected = Differs("OK", "UNIMPLEMENTED", "not-yet")
+    return Case(f"not yet {method}", Call(method, (message,)), expected)
+
+
+NOT_YET = [
+    not_yet("TraceSetting", pb.TraceSettingRequest()),
+    not_yet("LogSettings", pb.LogSettingsRequest()),
+    not_yet("SystemSharedMemoryStatus", pb.SystemSharedMemoryStatusRequest()),
+    not_yet("CudaSharedMemoryStatus", pb.CudaSharedMemoryStatusRequest()),
+]
+
 UNSET = pb.InferParameter()
 LARGE = pb.InferParameter(uint64_param=5)
 
@@ -299,6 +313,47 @@ PARAMETERS = [
     Case("sequence_start as a number", facts(sequence_start=1), "INVALID_ARGUMENT"),
 ]
 
+
+def wanted(*outputs: object) -> Call:
+    one = tensor("INPUT0", "FP32", [1, 4], {"fp32_contents": [1, 4.5, 3, -2]})
+    return infer([one], model="scores", outputs=outputs)
+
+
+OUTPUTS = [
+    Case("the best two classes", wanted(output("OUTPUT0", classification=2)), "OK"),
+    Case("more classes than there are", wanted(output("OUTPUT0", classification=9)), "OK"),
+    Case("classification 0", wanted(output("OUTPUT0", classification=0)), "INVALID_ARGUMENT"),
+    Case("classification -1", wanted(output("OUTPUT0", classification=-1)), "INVALID_ARGUMENT"),
+    Case(
+        "classification as text", wanted(output("OUTPUT0", classification="1")), "INVALID_ARGUMENT"
+    ),
+    Case("an unknown output parameter", wanted(output("OUTPUT0", more=1)), "OK"),
+    Case(
+        "a region nobody registered",
+        wanted(output("OUTPUT0", shared_memory_region="r", shared_memory_byte_size=16)),
+        "NOT_FOUND",
+    ),
+    Case(
+        "a region as a number",
+        wanted(output("OUTPUT0", shared_memory_region=1)),
+        "INVALID_ARGUMENT",
+    ),
+    Case(
+        "a region's size without a region",
+        wanted(output("OUTPUT0", shared_memory_byte_size=16)),
+        "INVALID_ARGUMENT",
+    ),
+    Case(
+        "a region and classes",
+        wanted(
+            output(
+                "OUTPUT0", shared_memory_region="r", shared_memory_byte_size=16, classification=1
+            )
+        ),
+        "INVALID_ARGUMENT",
+    ),
+]
+
 FAULTS = [
     Case("a model that raises", fault("raise"), "INTERNAL"),
     Case("an error with the default code", fault("default"), "INTERNAL"),
@@ -319,4 +374,4 @@ FAULTS = [
     Case("no outputs", fault("no outputs"), "OK"),
 ]
 
-CASES: list[Case[Call]] = [*SERVER, *TYPES, *INFER, *PARAMETERS, *FAULTS]
+CASES: list[Case[Call]] = [*SERVER, *TYPES, *INFER, *PARAMETERS, *OUTPUTS, *FAULTS, *NOT_YET]

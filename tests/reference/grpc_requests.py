@@ -31,6 +31,14 @@ def tensor(
     )
 
 
+def output(name: str, **parameters: Any) -> pb.ModelInferRequest.InferRequestedOutputTensor:
+    """A requested output."""
+    message = pb.ModelInferRequest.InferRequestedOutputTensor(name=name)
+    for key, value in parameters.items():
+        message.parameters[key].CopyFrom(parameter(value))
+    return message
+
+
 def request(
     inputs: Sequence[pb.ModelInferRequest.InferInputTensor],
     raw: Sequence[bytes] = (),
@@ -39,7 +47,7 @@ def request(
     version: str = "",
     name: str = "",
     parameters: Parameters | None = None,
-    outputs: Sequence[str] = (),
+    outputs: Sequence[str | pb.ModelInferRequest.InferRequestedOutputTensor] = (),
 ) -> pb.ModelInferRequest:
     """A request; `name` is its id."""
     message = pb.ModelInferRequest(
@@ -48,7 +56,7 @@ def request(
         id=name,
         inputs=inputs,
         raw_input_contents=raw,
-        outputs=[pb.ModelInferRequest.InferRequestedOutputTensor(name=name) for name in outputs],
+        outputs=[output(one) if isinstance(one, str) else one for one in outputs],
     )
     for key, value in (parameters or {}).items():
         message.parameters[key].CopyFrom(parameter(value))

@@ -22,28 +22,12 @@ HEALTH = [
     Case("ready", get("/v2/health/ready"), 200),
     Case("a model is ready", get("/v2/models/identity/ready"), 200),
     Case("a version is ready", get("/v2/models/versions/versions/3/ready"), 200),
-    Case(
-        "a version that is not selected",
-        get("/v2/models/versions/versions/2/ready"),
-        Differs(400, 404, "readiness"),
-    ),
-    Case(
-        "a version that does not exist",
-        get("/v2/models/identity/versions/9/ready"),
-        Differs(400, 404, "readiness"),
-    ),
+    Case("a version that is not selected", get("/v2/models/versions/versions/2/ready"), 400),
+    Case("a version that does not exist", get("/v2/models/identity/versions/9/ready"), 400),
     Case("an unknown model is ready", get("/v2/models/nobody/ready"), 400),
-    Case(
-        "a model that failed to load is ready",
-        get("/v2/models/broken/ready"),
-        Differs(400, 404, "readiness"),
-    ),
-    Case(
-        "a version that failed to load",
-        get("/v2/models/broken/versions/1/ready"),
-        Differs(400, 503, "readiness"),
-    ),
-    Case("version 0", get("/v2/models/identity/versions/0/ready"), Differs(400, 404, "readiness")),
+    Case("a model that failed to load is ready", get("/v2/models/broken/ready"), 400),
+    Case("a version that failed to load", get("/v2/models/broken/versions/1/ready"), 400),
+    Case("version 0", get("/v2/models/identity/versions/0/ready"), 400),
     Case(
         "version -1",
         get("/v2/models/identity/versions/-1/ready"),
@@ -70,9 +54,7 @@ METADATA = [
         get("/v2/models/identity/versions/x"),
         Differs(404, 400, "version-text"),
     ),
-    Case(
-        "metadata of an unknown model", get("/v2/models/nobody"), Differs(404, 400, "unknown-model")
-    ),
+    Case("metadata of an unknown model", get("/v2/models/nobody"), 404),
     Case("metadata of a model that failed to load", get("/v2/models/broken"), 404),
     Case("a query string is ignored", get("/v2/models/identity?a=b&c"), 200),
 ]
@@ -90,11 +72,7 @@ CONFIG = [
         in_any_order,
     ),
     Case("configuration of an unknown version", get("/v2/models/identity/versions/2/config"), 404),
-    Case(
-        "configuration of an unknown model",
-        get("/v2/models/nobody/config"),
-        Differs(404, 400, "unknown-model"),
-    ),
+    Case("configuration of an unknown model", get("/v2/models/nobody/config"), 404),
     Case("configuration of a model that failed", get("/v2/models/broken/config"), 404),
 ]
 
@@ -176,4 +154,20 @@ ROUTES = [
     Case("a broken escape", get("/v2/models/identity%/ready"), 400),
 ]
 
-CASES: list[Case[Http]] = [*HEALTH, *METADATA, *CONFIG, *STATISTICS, *REPOSITORY, *ROUTES]
+
+def not_yet(request: Http, reference: int = 200) -> Case[Http]:
+    """A route of the reference that we do not serve yet."""
+    return Case(f"not yet {request.path}", request, Differs(reference, 404, "not-yet"))
+
+
+NOT_YET = [
+    not_yet(get("/v2/trace/setting")),
+    not_yet(get("/v2/models/identity/trace/setting")),
+    not_yet(get("/v2/logging")),
+    not_yet(get("/v2/systemsharedmemory/status")),
+    not_yet(get("/v2/cudasharedmemory/status")),
+    not_yet(post("/v2/models/identity/generate", b'{"INPUT0":1}')),
+    not_yet(post("/v2/models/identity/generate_stream", b'{"INPUT0":1}')),
+]
+
+CASES: list[Case[Http]] = [*HEALTH, *METADATA, *CONFIG, *STATISTICS, *REPOSITORY, *ROUTES, *NOT_YET]

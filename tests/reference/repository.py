@@ -260,9 +260,20 @@ MODELS = {
         ),
         [1],
     ),
+    "scores": (
+        ECHO,
+        _config(
+            8,
+            [_tensor("INPUT0", "FP32", "4")],
+            [_tensor("OUTPUT0", "FP32", "4", 'label_filename: "labels.txt"')],
+        ),
+        [1],
+    ),
     "broken": (BROKEN, _echo(8, "FP32", "-1"), [1]),
 }
 """Model name -> its source, its configuration and its versions."""
+
+FILES = {"scores/labels.txt": "cat\ndog:big\nbird\n"}
 
 
 def write_repository(directory: Path) -> None:
@@ -272,3 +283,5 @@ def write_repository(directory: Path) -> None:
             (directory / name / str(version)).mkdir(parents=True)
             (directory / name / str(version) / "model.py").write_text(source)
         (directory / name / "config.pbtxt").write_text(config)
+    for name, text in FILES.items():
+        (directory / name).write_text(text)

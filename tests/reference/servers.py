@@ -45,6 +45,10 @@ class Server:
         """The end of what it has printed."""
         return self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
 
+    def check_running(self) -> None:
+        """Assert that it has not ended, so that one crash is not taken for many differences."""
+        assert self.process.poll() is None, f"ended: {self.process.args!r}\n{self.log_tail()}"
+
     def wait_until_ready(self) -> None:
         """Poll until the readiness endpoint says yes.
 

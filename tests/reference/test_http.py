@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from . import http_api_cases, http_binary_cases, http_json_cases
+from . import http_answer_cases, http_api_cases, http_binary_cases, http_json_cases
 from .cases import BAD_JSON, Case, compare
+from .http_answer_cases import fault
 from .http_binary_cases import JSON, encoded, header_length
 from .http_exchange import Http, converse, exchange
-from .http_json_cases import fault
 from .http_requests import X, infer, one
 from .servers import Servers
 
-CASES = [*http_api_cases.CASES, *http_json_cases.CASES, *http_binary_cases.CASES]
+CASES = [
+    *http_api_cases.CASES,
+    *http_json_cases.CASES,
+    *http_answer_cases.CASES,
+    *http_binary_cases.CASES,
+]
 
 
 @pytest.mark.reference

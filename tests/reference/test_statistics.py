@@ -9,9 +9,9 @@ import pytest
 from . import grpc_exchange
 from .cases import Case, Json
 from .grpc_requests import repeat, stream
+from .http_answer_cases import fault
 from .http_api_cases import get
 from .http_exchange import Http, exchange
-from .http_json_cases import fault
 from .http_requests import infer, tensor
 from .servers import Server, Servers
 
@@ -106,13 +106,14 @@ FAILURES = [
     ),
     ("a request that is refused", infer({"inputs": []}, "faults"), Added(), Added(fail=1)),
 ]
-"""Name, request, what the reference adds, what we add; the row `failure-counts` says why."""
+"""Name, request, what the reference adds, what we add."""
+FAILURES_ROW = "failure-counts"
+"""The row of docs/compatibility.md that says why they differ."""
 
 
 @pytest.mark.reference
 @pytest.mark.parametrize(
-    ("request_", "reference", "ours"),
-    [pytest.param(*row[1:], id=row[0]) for row in FAILURES],
+    ("request_", "reference", "ours"), [pytest.param(*row[1:], id=row[0]) for row in FAILURES]
 )
 def test_failures_are_counted(
     request_: Http, reference: Added, ours: Added, servers: Servers
@@ -146,4 +147,4 @@ def test_responses_of_a_decoupled_model_are_counted_by_their_index(servers: Serv
 
 
 def of_response(entry: Json, index: str, name: str) -> int:
-    return entry["response_stats"].get(index, {}).get(name, {"count": 0})["count"]
+    return int(entry["response_stats"].get(index, {}).get(name, {"count": 0})["count"])

@@ -1,0 +1,31 @@
+"""docs/compatibility.md names every difference that the cases declare, and no other."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from . import grpc_cases, raw_grpc_cases, stream_cases, test_http, test_statistics
+from .cases import Case, Differs
+from .servers import ROOT
+
+ROW = re.compile(r"^\| `([a-z-]+)` \|", re.MULTILINE)
+
+
+def test_the_document_has_a_row_for_every_declared_difference() -> None:
+    every: list[Case[Any]] = [
+        *test_http.CASES,
+        *grpc_cases.CASES,
+        *stream_cases.CASES,
+        *raw_grpc_cases.CASES,
+    ]
+    declared = {case.expected.why for case in every if isinstance(case.expected, Differs)}
+    declared.add(test_statistics.FAILURES_ROW)
+    document = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    assert set(ROW.findall(document)) == declared
+
+
+def test_no_two_cases_of_a_kind_have_the_same_name() -> None:
+    for cases in (test_http.CASES, grpc_cases.CASES, stream_cases.CASES, raw_grpc_cases.CASES):
+        names = [case.name for case in cases]
+        assert sorted(set(names)) == sorted(names)
