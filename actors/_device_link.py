@@ -12,6 +12,7 @@ import trio
 from ..backends.base import InstancePlace
 from ..backends.device_context import HostContext
 from ..backends.device_thread import DeviceThread
+from ._doorbell import current_doorbell
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -66,8 +67,7 @@ class DeviceLink:
 
     def start(self) -> None:
         """Start the thread."""
-        notify = trio.lowlevel.current_trio_token().run_sync_soon
-        self._thread = DeviceThread(self._name, HostContext(), notify)
+        self._thread = DeviceThread(self._name, HostContext(), current_doorbell())
         self._thread.start()
 
     async def run(self, job: Callable[[*Ts], T], /, *args: *Ts) -> T:

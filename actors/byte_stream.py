@@ -43,6 +43,16 @@ class ByteStream(Protocol):
           trio.BrokenResourceError: the peer is gone.
         """
 
+    def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """Write what can be written without waiting; not while `send_all` waits.
+
+        Returns:
+          What is left to write; empty if nothing is.
+
+        Raises:
+          trio.BrokenResourceError: the peer is gone.
+        """
+
     async def send_eof(self) -> None:
         """End our direction; the peer's stays open."""
 
@@ -85,40 +95,43 @@ class SocketStream:
 
     async def send_all(self, buffers: Sequence[Buffer]) -> None:
         """See `ByteStream`."""
-        if len(buffers) == 1:
-            await self._send(buffers[0])
-        elif sum(map(len, buffers)) <= JOIN_BYTES_MAX:
-            await self._send(b"".join(buffers))
-        else:
-            await self._send_gathered(buffers)
+        rest = self.send_nowait(buffers)
+        while rest:
+            await trio.lowlevel.wait_writable(self._socket)
+            rest = self.send_nowait(rest)
 
-    async def _send(self, data: Buffer) -> None:
+    def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """See `ByteStream`."""
+        if len(buffers) == 1:
+            data = buffers[0]
+        elif sum(map(len, buffers)) <= JOIN_BYTES_MAX:
+            data = b"".join(buffers)
+        else:
+            return self._send_gathered(buffers)
         try:
             sent = self._socket.send(data)
         except BlockingIOError:
-            sent = 0
+            return [data]
         except OSError as error:
             raise trio.BrokenResourceError from error
-        if sent < len(data):
-            await self._send_gathered([memoryview(data)[sent:]])
+        return [] if sent == len(data) else [memoryview(data)[sent:]]
 
-    async def _send_gathered(self, buffers: Sequence[Buffer]) -> None:
-        views = [memoryview(buffer) for buffer in buffers if len(buffer)]
+    def _send_gathered(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        rest: list[Buffer] = [memoryview(buffer) for buffer in buffers]
+        try:
+            sent = self._socket.sendmsg(rest[:SEND_BUFFERS_MAX])
+        except BlockingIOError:
+            return rest
+        except OSError as error:
+            raise trio.BrokenResourceError from error
         first = 0
-        while first < len(views):
-            try:
-                sent = self._socket.sendmsg(views[first : first + SEND_BUFFERS_MAX])
-            except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._socket)
-                continue
-            except OSError as error:
-                raise trio.BrokenResourceError from error
-            while first < len(views) and sent >= len(views[first]):
-                sent -= len(views[first])
-                first += 1
-            if sent:
-                views[first] = views[first][sent:]
-                await trio.lowlevel.checkpoint()
+        while first < len(rest) and sent >= len(rest[first]):
+            sent -= len(rest[first])
+            first += 1
+        del rest[:first]
+        if sent:
+            rest[0] = memoryview(rest[0])[sent:]
+        return rest
 
     async def send_eof(self) -> None:
         """See `ByteStream`."""
@@ -149,6 +162,10 @@ class TrioStream:
     async def send_all(self, buffers: Sequence[Buffer]) -> None:
         """See `ByteStream`."""
         await self._stream.send_all(b"".join(buffers))
+
+    def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """See `ByteStream`."""
+        return list(buffers)
 
     async def send_eof(self) -> None:
         """See `ByteStream`."""

@@ -33,6 +33,7 @@ from ..protocol.grpc_session import (
 from ..protocol.tensors import Buffer
 from ._connection_watch import ConnectionWatch, Patience, Phase
 from ._deadlines import Deadlines
+from ._wakeup import Wakeup
 from .byte_stream import ByteStream
 from .grpc_stream import GrpcStream, Ledger
 from .reply import Reply
@@ -118,7 +119,7 @@ class GrpcConnection:
         self._deadlines = Deadlines[int]()  # of direct calls, by stream id
         self._deadline_added = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._output = trio.Event()
+        self._output = Wakeup()
         self._writing = False
         self._draining = False
         self._closed = False
@@ -364,7 +365,7 @@ class GrpcConnection:
                 if session.should_close:
                     self._scope.cancel()
                     return
-                self._output = trio.Event()
+                self._output = Wakeup()
                 await self._output.wait()
                 continue
             self._writing = True

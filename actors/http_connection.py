@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import Protocol, TypeAlias, final
@@ -30,7 +30,9 @@ from ..protocol.http_session import (
     HttpState,
 )
 from ..protocol.requests import InferRequest, InferResponse
+from ..protocol.tensors import Buffer
 from ._connection_watch import ConnectionWatch, Patience, Phase
+from ._wakeup import Wakeup
 from .byte_stream import ByteStream
 from .reply import Reply
 
@@ -84,13 +86,15 @@ class _Owed:
     Attributes:
       event: What the session reported.
       answer: The answer to a request, or where it comes from; None for other events.
+      unsent: What is left to write of the answer, once writing has begun.
     """
 
-    __slots__ = ("answer", "event")
+    __slots__ = ("answer", "event", "unsent")
 
     def __init__(self, event: HttpEvent, answer: Answer | Awaitable[Answer] | None = None) -> None:
         self.event = event
         self.answer = answer
+        self.unsent: Sequence[Buffer] | None = None
 
 
 @final
@@ -113,8 +117,8 @@ class HttpConnection:
         self._watch = ConnectionWatch()
         self._scope = trio.CancelScope()
         self._queue: deque[_Owed] = deque()  # the first stays in it until it is written
-        self._news = trio.Event()  # set when the answering task may find something to write
-        self._room = trio.Event()  # set when the queue has room for the receiving task
+        self._news = Wakeup()  # set when the answering task may find something to write
+        self._room = Wakeup()  # set when the queue has room for the receiving task
         self._writing = False
         self._draining = False
         self._eof = False
@@ -194,7 +198,6 @@ class HttpConnection:
             if not self._settle_budget():
                 self._fail(HttpFailure(503, "the server's byte budget is used up; try again"))
             while len(self._queue) > PIPELINED_MAX:
-                self._room = trio.Event()
                 await self._room.wait()
 
     def _start(self, request: HttpRequest) -> None:
@@ -205,7 +208,7 @@ class HttpConnection:
             answer = self._server_fault()
         self._queue.append(_Owed(request, answer))
         if type(answer) is Reply:
-            answer.notify = self._news.set
+            answer.notify = self._answer_now
         else:
             self._news.set()
 
@@ -253,19 +256,19 @@ class HttpConnection:
         queue = self._queue
         while True:
             owed = queue[0] if queue else None
-            reply = None if owed is None or type(owed.answer) is not Reply else owed.answer
-            if owed is None or (reply is not None and not reply.has_response):
+            if owed is None or (
+                type(owed.answer) is Reply and owed.unsent is None and not owed.answer.has_response
+            ):
                 if owed is None and self._eof:
                     break
-                self._news = trio.Event()
-                if reply is not None:
-                    reply.notify = self._news.set
                 await self._news.wait()
                 continue
             event = owed.event
             keep_alive = True
             if type(event) is HttpRequest:
                 keep_alive = await self._answer(event, owed)
+                if owed.answer is not None:
+                    continue
                 self._owed_bytes -= len(event.body)
             elif type(event) is HttpFailure:
                 self._refused = True
@@ -287,33 +290,75 @@ class HttpConnection:
 
     async def _answer(self, request: HttpRequest, owed: _Owed) -> bool:
         """Write the answer to one request; returns whether the connection stays open."""
-        try:
+        keep_alive = request.keep_alive and not self._draining
+        if owed.unsent is None:
             answer = owed.answer
             assert answer is not None
             if not isinstance(answer, (HttpResponse, Reply)):
-                answer = owed.answer = await answer
+                try:
+                    answer = owed.answer = await answer
+                except Exception:  # the last line, as in `_start`  # noqa: BLE001
+                    answer = self._server_fault()
+            if isinstance(answer, Reply) and not answer.has_response:
+                answer.notify = self._answer_now
+                return True  # once more when it is there
+            owed.unsent = self._encode(request, answer, keep_alive=keep_alive)
+        await self._send(owed.unsent)
+        owed.answer = None
+        return keep_alive
+
+    def _encode(
+        self, request: HttpRequest, answer: Answer, *, keep_alive: bool
+    ) -> Sequence[Buffer]:
+        try:
             if isinstance(answer, Reply):
-                response = self._service.finish(answer.request, await answer.receive())
+                response = self._service.finish(answer.request, answer.receive_nowait())
             else:
                 response = answer
-        except Exception:  # the last line: one request fails, the server goes on  # noqa: BLE001
+        except Exception:  # the last line, as in `_start`  # noqa: BLE001
             response = self._server_fault()
-        keep_alive = request.keep_alive and not self._draining
-        await self._send(
-            encode_response(
-                response,
-                keep_alive=keep_alive,
-                head_only=request.method == b"HEAD",
-                http_10=request.version == HTTP_1_0,
-            )
+        return encode_response(
+            response,
+            keep_alive=keep_alive,
+            head_only=request.method == b"HEAD",
+            http_10=request.version == HTTP_1_0,
         )
-        return keep_alive
+
+    def _answer_now(self) -> None:
+        """Write the answer to a lone request, as far as that goes without waiting.
+
+        Called by whoever sends the reply, which it must not harm. Anything but the ordinary is
+        left to the answering task.
+        """
+        queue = self._queue
+        owed = queue[0]
+        event = owed.event
+        if (
+            len(queue) == 1
+            and type(event) is HttpRequest
+            and type(owed.answer) is Reply
+            and event.keep_alive
+            and not (self._draining or self._eof or self._writing)
+        ):
+            buffers = self._encode(event, owed.answer, keep_alive=True)
+            try:
+                owed.unsent = self._stream.send_nowait(buffers)
+            except trio.BrokenResourceError:
+                self._scope.cancel()
+                return
+            if not owed.unsent:
+                self._progress += 1
+                queue.popleft()
+                self._owed_bytes -= len(event.body)
+                self._settle_budget()
+                return
+        self._news.set()
 
     def _server_fault(self) -> HttpResponse:
         _log.exception("a fault of the server while answering an HTTP request")
         return error_response(500, "the server failed to answer this request")
 
-    async def _send(self, buffers: list[bytes | memoryview]) -> None:
+    async def _send(self, buffers: Sequence[Buffer]) -> None:
         self._writing = True
         try:
             await self._stream.send_all(buffers)

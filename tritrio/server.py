@@ -7,6 +7,7 @@ stop:   not ready, new inference refused -> ports close, connections are told to
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 from dataclasses import dataclass
@@ -206,6 +207,9 @@ class Server:
                 management = ManagementApplication(parts.metrics)
                 await nursery.start(partial(serve_asgi, management, metrics, stop=self._stop))
             _log_addresses(bound)
+            # What start-up made stays until the end; the collector need not look at it again.
+            gc.collect()
+            gc.freeze()
             task_status.started(bound)
             await self._stop.wait()
             in_time = await self._drain(core, parts)

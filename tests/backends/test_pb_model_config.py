@@ -50,8 +50,9 @@ def test_what_is_written_may_be_repeated() -> None:
 def test_a_tensor_that_is_only_named_is_filled_in() -> None:
     config = ModelConfig(config_of([("X", "FP32", [])]))
     config.config.input[0].data_type = type(config.config.input[0].data_type)(0)
-    config.add_input(X)
-    assert [(int(t.data_type), t.dims) for t in config.config.input] == [(11, [4])]
+    config.add_input({**X, "optional": True})
+    shown = [(int(t.data_type), t.dims, t.optional) for t in config.config.input]
+    assert shown == [(11, [4], True)]
 
 
 def sequence_model() -> ServerConfig:
