@@ -47,7 +47,7 @@ class Deadlines(Generic[K]):
     def next_s(self) -> float:
         """Return the earliest deadline, or inf."""
         heap = self._heap
-        while heap and heap[0][1] not in self._alive:
+        while heap and self._alive.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         return heap[0][0] if heap else inf
 

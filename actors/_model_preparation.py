@@ -34,6 +34,10 @@ class PreparationSettings:
     backend_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
+LABELS_BYTES_MAX = 64 * 1024**2
+"""One label file; a million labels of sixty bytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedVersion:
     """One version, ready to be loaded, or why it cannot be.
@@ -43,6 +47,7 @@ class PreparedVersion:
       backend: What executes it.
       source: Where its files lie.
       config: Its final configuration; None if there is an error.
+      labels: Output name -> its class labels, by index.
       error: What is wrong with it.
     """
 
@@ -50,6 +55,7 @@ class PreparedVersion:
     backend: Backend
     source: ModelSource
     config: ModelConfig | None = None
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     error: RequestError | None = None
 
 
@@ -116,8 +122,36 @@ def _prepare_version(
             config = backend.complete_config(source, config)
         config = normalise(config, context=context)
         validate(config, context=context)
+        labels = _read_labels(source, config)
     except RequestError as error:
         return PreparedVersion(source.version, backend, source, error=error)
     for warning in warnings_of(config):
         _logger.warning("%s", warning)
-    return PreparedVersion(source.version, backend, source, config)
+    return PreparedVersion(source.version, backend, source, config, labels)
+
+
+def _read_labels(source: ModelSource, config: ModelConfig) -> dict[str, tuple[str, ...]]:
+    """Read the label files of the outputs, which lie in the model's directory.
+
+    Raises:
+      RequestError: a file lies elsewhere, is missing or is too large.
+    """
+    labels: dict[str, tuple[str, ...]] = {}
+    root = source.model_directory.resolve()
+    for output in config.output:
+        if not output.label_filename:
+            continue
+        where = f"model '{source.name}': label_filename '{output.label_filename}' of output"
+        path = (root / output.label_filename).resolve()
+        if not path.is_relative_to(root):
+            raise invalid_argument(f"{where} '{output.name}' must lie in the model's directory")
+        try:
+            if path.stat().st_size > LABELS_BYTES_MAX:
+                raise invalid_argument(
+                    f"{where} '{output.name}' may have {LABELS_BYTES_MAX} bytes, got more"
+                )
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise invalid_argument(f"{where} '{output.name}' cannot be read: {error}") from error
+        labels[output.name] = tuple(text.splitlines())
+    return labels

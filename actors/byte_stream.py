@@ -27,7 +27,14 @@ SEND_BUFFERS_MAX = 512
 
 
 class ByteStream(Protocol):
-    """A connection's two directions. One task receives, one task sends."""
+    """A connection's two directions. One task receives, one task sends.
+
+    Attributes:
+      sent_bytes: Bytes written so far; it grows during a long `send_all`, which so shows whether
+        the peer still takes any.
+    """
+
+    sent_bytes: int
 
     async def receive_some(self) -> bytes:
         """Wait for some bytes; empty at the end of the peer's direction.
@@ -69,6 +76,7 @@ class SocketStream:
         if sock.family in {socket.AF_INET, socket.AF_INET6}:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
+        self.sent_bytes = 0
         self._more = False  # the last read filled its buffer, so the next will find bytes
 
     @classmethod
@@ -114,6 +122,7 @@ class SocketStream:
             return [data]
         except OSError as error:
             raise trio.BrokenResourceError from error
+        self.sent_bytes += sent
         return [] if sent == len(data) else [memoryview(data)[sent:]]
 
     def _send_gathered(self, buffers: Sequence[Buffer]) -> list[Buffer]:
@@ -124,6 +133,7 @@ class SocketStream:
             return rest
         except OSError as error:
             raise trio.BrokenResourceError from error
+        self.sent_bytes += sent
         first = 0
         while first < len(rest) and sent >= len(rest[first]):
             sent -= len(rest[first])
@@ -154,6 +164,7 @@ class TrioStream:
 
     def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
         self._stream = stream
+        self.sent_bytes = 0
 
     async def receive_some(self) -> bytes:
         """See `ByteStream`."""
@@ -161,7 +172,11 @@ class TrioStream:
 
     async def send_all(self, buffers: Sequence[Buffer]) -> None:
         """See `ByteStream`."""
-        await self._stream.send_all(b"".join(buffers))
+        data = b"".join(buffers)
+        for start in range(0, len(data), JOIN_BYTES_MAX):
+            piece = data[start : start + JOIN_BYTES_MAX]
+            await self._stream.send_all(piece)
+            self.sent_bytes += len(piece)
 
     def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """See `ByteStream`."""

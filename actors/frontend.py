@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Protocol, final
 
@@ -9,6 +10,8 @@ import trio
 
 from ._connection_watch import TICK_S
 from .byte_stream import ByteStream, SocketStream
+
+_log = logging.getLogger("tritrio.frontend")
 
 
 class Connection(Protocol):
@@ -28,8 +31,8 @@ class Connection(Protocol):
 class Frontend:
     """Runs a connection actor for every client.
 
-    Lifetime: `run` serves until cancelled. `begin_shutdown` tells every connection to go;
-    `drained` waits for the last one.
+    Lifetime: `run` serves until cancelled. `begin_shutdown` closes the listeners and tells every
+    connection to go; `drained` waits for the last one.
 
     Args:
       connect: Makes the connection actor for an accepted stream.
@@ -39,6 +42,7 @@ class Frontend:
         self._connect = connect
         self._connections: set[Connection] = set()
         self._draining = False
+        self._accepting = trio.CancelScope()
         self._empty = trio.Event()
 
     def __repr__(self) -> str:
@@ -60,7 +64,10 @@ class Frontend:
             nursery.start_soon(self._tick_forever)
             task_status.started()
             if listeners:
-                await trio.serve_listeners(self._serve_socket, listeners)
+                with self._accepting:  # its end closes the listeners
+                    await trio.serve_listeners(
+                        self._serve_socket, listeners, handler_nursery=nursery
+                    )
 
     async def _tick_forever(self) -> None:
         while True:
@@ -79,6 +86,8 @@ class Frontend:
             if self._draining:
                 connection.begin_shutdown()
             await connection.run()
+        except Exception:  # the last line: one connection fails, the rest go on  # noqa: BLE001
+            _log.exception("a fault of the server ended a connection")
         finally:
             self._connections.discard(connection)
             if self._draining and not self._connections:
@@ -87,6 +96,7 @@ class Frontend:
     def begin_shutdown(self) -> None:
         """Close idle connections and tell the others to go after their answers."""
         self._draining = True
+        self._accepting.cancel()
         for connection in list(self._connections):
             connection.begin_shutdown()
         if not self._connections:

@@ -42,6 +42,12 @@ GOAWAY_GRACE_S = 0.1
 """Between the two GOAWAYs: calls that were on their way when the first was sent arrive within it,
 on any network that an inference service is used over, and are served."""
 
+OUTPUT_BYTES_MAX = 4 * 1024 * 1024
+"""Output that may wait behind a write before reading pauses: a client that asks and never reads
+has to stop asking. Answers that flow control lets out at the same time are smaller than this."""
+
+BUDGET_USED_UP = "the server's byte budget is used up; try again"
+
 _log = logging.getLogger("tritrio.grpc")
 
 
@@ -119,10 +125,11 @@ class GrpcConnection:
         self._deadlines = Deadlines[int]()  # of direct calls, by stream id
         self._deadline_added = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._output = Wakeup()
+        self._output = Wakeup()  # set when there may be something to write
+        self._taken = Wakeup()  # set when the writing task has taken the output
+        self._sending_bytes = 0
         self._writing = False
         self._draining = False
-        self._closed = False
         self._progress = 0
         self._ledger = Ledger()
         self._held_bytes = 0
@@ -140,7 +147,7 @@ class GrpcConnection:
                     self._flush()
                     await self._receive_all()
         finally:
-            self._closed = True
+            self._nursery = None
             for call in self._direct_calls.values():
                 if call.reply is not None:
                     call.reply.close()
@@ -173,7 +180,8 @@ class GrpcConnection:
             phase = Phase.SERVING
         else:
             phase = Phase.IDLE
-        if self._watch.tick(phase, self._progress, self._settings.patience):
+        progress = self._progress + self._stream.sent_bytes
+        if self._watch.tick(phase, progress, self._settings.patience):
             self._scope.cancel()
 
     # Receiving.
@@ -194,6 +202,8 @@ class GrpcConnection:
             self._settle_budget()
             if session.has_output or session.should_close:
                 self._flush()
+            while session.output_bytes > OUTPUT_BYTES_MAX:
+                await self._taken.wait()
 
     def _handle(self, event: GrpcEvent) -> None:
         if isinstance(event, CallStarted):
@@ -266,6 +276,8 @@ class GrpcConnection:
         try:
             if call.message is None:
                 raise RequestError(ErrorCode.INTERNAL, "expected one request message, got none")
+            if self._ledger.bytes > self._held_bytes and not self._try_settle():
+                raise RequestError(ErrorCode.UNAVAILABLE, BUDGET_USED_UP)
             call.reply = call.method.start(call.message, call.arrived_s)
         except RequestError as error:
             self._fail_direct(stream_id, error)
@@ -328,30 +340,39 @@ class GrpcConnection:
         finally:
             del self._calls[call.stream_id]
             call.release(call.held_bytes)
-            if not self._closed:
-                self._settle_budget()
+            self._settle_budget()
 
-    def _settle_budget(self) -> None:
-        """Bring what is taken from the budget up to date; refuse calls if there is not enough."""
-        needed = self._ledger.bytes + self._session.buffered_bytes
+    def _try_settle(self) -> bool:
+        """Bring what is taken from the budget up to date; False if there is not enough."""
+        needed = self._ledger.bytes + self._sending_bytes + self._session.buffered_bytes
         more = needed - self._held_bytes
         if more > 0 and not self._budget.try_take(more):
-            self._refuse_unstarted()
-            return
+            return False
         if more < 0:
             self._budget.give_back(-more)
         self._held_bytes = needed
+        return True
 
-    def _refuse_unstarted(self) -> None:
-        """End the calls whose request is still coming: refusing them loses no work."""
-        message = "the server's byte budget is used up; try again"
+    def _settle_budget(self) -> None:
+        """Bring what is taken from the budget up to date, if need be by ending calls.
+
+        Those whose request is still coming are first, since that loses no work; then streams that
+        may still grow, those with the least in work first.
+        """
+        if self._try_settle():
+            return
         for stream_id, direct in list(self._direct_calls.items()):
             if direct.reply is None:
-                self._end_direct(stream_id, Status.UNAVAILABLE, message)
-        for call in list(self._calls.values()):
-            if not call.held_bytes:
-                call.end(Status.UNAVAILABLE, message)
+                self._end_direct(stream_id, Status.UNAVAILABLE, BUDGET_USED_UP)
+                if self._try_settle():
+                    return
+        for call in sorted(self._calls.values(), key=lambda call: call.held_bytes):
+            if not call.half_closed:
+                call.end(Status.UNAVAILABLE, BUDGET_USED_UP)
                 call.scope.cancel()
+                call.release(call.held_bytes)
+                if self._try_settle():
+                    return
 
     # Writing.
 
@@ -359,7 +380,7 @@ class GrpcConnection:
         self._output.set()
 
     async def _write_all(self) -> None:
-        session, stream = self._session, self._stream
+        session = self._session
         while True:
             if not session.has_output:
                 if session.should_close:
@@ -368,14 +389,25 @@ class GrpcConnection:
                 self._output = Wakeup()
                 await self._output.wait()
                 continue
-            self._writing = True
-            try:
-                await stream.send_all(session.take_output())
-            except trio.BrokenResourceError:
-                self._scope.cancel()
-                return
-            self._writing = False
-            self._progress += 1
+            await self._write()
+
+    async def _write(self) -> None:
+        """Write what is ready, and let those go on who wait for it."""
+        self._sending_bytes = self._session.output_bytes
+        output = self._session.take_output()
+        self._taken.set()
+        for call in self._calls.values():
+            call.feed_writable()
+        self._writing = True
+        try:
+            await self._stream.send_all(output)
+        except trio.BrokenResourceError:
+            self._scope.cancel()
+            return
+        self._writing = False
+        self._progress += 1
+        self._sending_bytes = 0
+        self._settle_budget()
 
 
 def _server_fault(path: str) -> RequestError:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from grpclib.metadata import _MetadataLike
 
 UNSENT_BYTES_MAX = 1024 * 1024
-"""Answer bytes of one call that flow control may hold back before its handler waits: enough to
-keep a fast client busy, little enough that a thousand stalled calls stay under a gigabyte."""
+"""Answer bytes that flow control (of one call) or the transport (of all calls of a connection) may
+hold back before a handler waits: enough to keep a fast client busy, little enough that a thousand
+stalled calls stay under a gigabyte."""
 
 
 @final
@@ -49,6 +50,7 @@ class GrpcStream:
       deadline_s: When the client gives up, in clock seconds; inf if it never does.
       scope: The handler's cancel scope.
       arrived_s: When the call began, in clock seconds.
+      half_closed: Whether the client has sent its last message.
       held_bytes: Request bytes of this call that were taken and are still referenced.
     """
 
@@ -56,7 +58,6 @@ class GrpcStream:
         "_call",
         "_ended",
         "_flush",
-        "_half_closed",
         "_handler",
         "_ledger",
         "_messages",
@@ -65,6 +66,7 @@ class GrpcStream:
         "_writable",
         "arrived_s",
         "deadline_s",
+        "half_closed",
         "held_bytes",
         "path",
         "scope",
@@ -86,7 +88,7 @@ class GrpcStream:
         self._session = session
         self._flush = flush
         self._messages: deque[Buffer] = deque()
-        self._half_closed = False
+        self.half_closed = False
         self._ended = False
         self._ledger = ledger
         self.held_bytes = 0
@@ -112,13 +114,14 @@ class GrpcStream:
 
     def feed_half_close(self) -> None:
         """Note that the client sends no more messages."""
-        self._half_closed = True
+        self.half_closed = True
         self._wake()
 
     def feed_writable(self) -> None:
-        """Note that flow control let everything out."""
+        """Note that flow control or the transport let something out."""
         if self._writable is not None:
             self._writable.set()
+            self._writable = None
 
     def _wake(self) -> None:
         if self._waiter is not None:
@@ -126,6 +129,7 @@ class GrpcStream:
 
     def release(self, size_bytes: int) -> None:
         """Note that a received message is not referenced any more."""
+        size_bytes = min(size_bytes, self.held_bytes)  # all is released when the call ends
         self.held_bytes -= size_bytes
         self._ledger.bytes -= size_bytes
 
@@ -148,7 +152,7 @@ class GrpcStream:
         It counts as held until `release`, or until the call ends: tensors are views on it.
         """
         while not self._messages:
-            if self._half_closed:
+            if self.half_closed:
                 return None
             self._waiter = trio.Event()
             await self._waiter.wait()
@@ -180,8 +184,10 @@ class GrpcStream:
         if not self._handler.cardinality.server_streaming:
             return  # the trailers follow at once, and one write takes both
         self._flush()
-        while self._session.unsent_bytes(self.stream_id) > UNSENT_BYTES_MAX:
-            self._writable = trio.Event()
+        session = self._session
+        while max(session.unsent_bytes(self.stream_id), session.output_bytes) > UNSENT_BYTES_MAX:
+            if self._writable is None:  # several tasks of a handler may wait
+                self._writable = trio.Event()
             await self._writable.wait()
 
     async def send_trailing_metadata(

@@ -14,7 +14,7 @@ import trio
 from ..protocol import management_codec
 from ..protocol.binary_codec import parse_header_length
 from ..protocol.config_json import model_config_to_dict
-from ..protocol.content_coding import decompress
+from ..protocol.content_coding import choose_response_coding, compress, decompress
 from ..protocol.errors import ErrorCode, RequestError, invalid_argument
 from ..protocol.http_request import HttpRequest
 from ..protocol.http_response import (
@@ -130,7 +130,9 @@ class HttpApi:
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         """Answer one request; cancelling this cancels the inference it waits for."""
-        answer = self.start(request)
+        return await self._wait(self.start(request))
+
+    async def _wait(self, answer: Answer | Awaitable[Answer]) -> HttpResponse:
         if not isinstance(answer, (HttpResponse, Reply)):
             answer = await answer
         if isinstance(answer, HttpResponse):
@@ -143,6 +145,30 @@ class HttpApi:
     # Inference.
 
     def _model_infer(self, request: HttpRequest, route: Route) -> Answer | Awaitable[Answer]:
+        accept_encoding = request.headers.get(b"accept-encoding")
+        if accept_encoding is not None:
+            coding = choose_response_coding(accept_encoding)
+            if coding is not None:
+                return self._infer_compressed(request, route, coding)
+        return self._infer(request, route)
+
+    async def _infer_compressed(self, request: HttpRequest, route: Route, coding: str) -> Answer:
+        """Answer an inference with a compressed body; errors stay as they are."""
+        try:
+            answer = self._infer(request, route)
+        except RequestError as error:
+            return _refused(error)
+        response = await self._wait(answer)
+        if response.status == 200:
+            body = response.body
+            parts = [body] if isinstance(body, bytes) else body
+            response.body = await trio.to_thread.run_sync(
+                compress, parts, coding, limiter=self._codec_threads
+            )
+            response.headers.append((b"Content-Encoding", coding.encode()))
+        return response
+
+    def _infer(self, request: HttpRequest, route: Route) -> Answer | Awaitable[Answer]:
         arrived_s = trio.current_time()
         version = self._router.table.find(route.model, route.version)
         refuse_decoupled(version, "the infer endpoint")

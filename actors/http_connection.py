@@ -60,6 +60,8 @@ LINGER_S = 2.0
 """How long a refused client may go on sending before the connection is closed. Closing at once
 would reset it, and the reset would overtake the answer that says why."""
 
+BUDGET_USED_UP = "the server's byte budget is used up; try again"
+
 _log = logging.getLogger("tritrio.http")
 
 
@@ -86,15 +88,17 @@ class _Owed:
     Attributes:
       event: What the session reported.
       answer: The answer to a request, or where it comes from; None for other events.
-      unsent: What is left to write of the answer, once writing has begun.
+      unsent: What is left to write of the answer, once it is encoded.
+      keep_alive: Whether the answer, once it is encoded, keeps the connection open.
     """
 
-    __slots__ = ("answer", "event", "unsent")
+    __slots__ = ("answer", "event", "keep_alive", "unsent")
 
     def __init__(self, event: HttpEvent, answer: Answer | Awaitable[Answer] | None = None) -> None:
         self.event = event
         self.answer = answer
         self.unsent: Sequence[Buffer] | None = None
+        self.keep_alive = True
 
 
 @final
@@ -122,14 +126,13 @@ class HttpConnection:
         self._writing = False
         self._draining = False
         self._eof = False
-        self._refused = False  # what still comes is discarded; the refusal is being answered
         self._lingering = False
         self._progress = 0
         self._owed_bytes = 0  # bodies of requests that are not answered yet
         self._held_bytes = 0  # what this connection has taken from the budget
 
     async def run(self) -> None:
-        """Serve until either side closes or `abort`."""
+        """Serve until either side closes."""
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
@@ -152,7 +155,8 @@ class HttpConnection:
     def tick(self) -> None:
         """Apply the timeouts; called every `TICK_S`."""
         phase = self._phase()
-        if not self._watch.tick(phase, self._progress, self._settings.patience):
+        progress = self._progress + self._stream.sent_bytes
+        if not self._watch.tick(phase, progress, self._settings.patience):
             return
         if phase in (Phase.HEAD, Phase.BODY):
             what = "head" if phase is Phase.HEAD else "body"
@@ -163,7 +167,7 @@ class HttpConnection:
     def _phase(self) -> Phase:
         if self._writing:
             return Phase.WRITING
-        if self._queue or self._refused:
+        if self._queue:
             return Phase.SERVING
         match self._session.state:
             case HttpState.HEAD:
@@ -187,21 +191,24 @@ class HttpConnection:
             if not data:
                 self._receive_eof()
                 return
-            if self._refused:
-                continue
             for event in session.receive_data(data):
-                if type(event) is HttpRequest:
-                    self._start(event)
-                else:
+                if type(event) is not HttpRequest:
                     self._queue.append(_Owed(event))
                     self._news.set()
+                elif not self._start(event):
+                    break
             if not self._settle_budget():
-                self._fail(HttpFailure(503, "the server's byte budget is used up; try again"))
+                self._fail(HttpFailure(503, BUDGET_USED_UP))
             while len(self._queue) > PIPELINED_MAX:
                 await self._room.wait()
 
-    def _start(self, request: HttpRequest) -> None:
+    def _start(self, request: HttpRequest) -> bool:
+        """Start a request; False if the budget has no room for it."""
         self._owed_bytes += len(request.body)
+        if self._owed_bytes > self._held_bytes and not self._settle_budget():
+            self._owed_bytes -= len(request.body)
+            self._fail(HttpFailure(503, BUDGET_USED_UP))
+            return False
         try:
             answer = self._service.start(request)
         except Exception:  # the last line: one request fails, the server goes on  # noqa: BLE001
@@ -211,24 +218,20 @@ class HttpConnection:
             answer.notify = self._answer_now
         else:
             self._news.set()
+        return True
 
     def _receive_eof(self) -> None:
         self._eof = True
-        if self._refused:
-            if self._lingering:
-                self._scope.cancel()
-            return
-        owed = bool(self._queue)
-        self._queue.extend(_Owed(event) for event in self._session.receive_eof())
-        if (owed and self._settings.cancel_on_eof) or not (owed or self._queue):
+        queue = self._queue
+        owed = bool(queue) and type(queue[0].event) is not HttpFailure
+        queue.extend(_Owed(event) for event in self._session.receive_eof())
+        if (owed and self._settings.cancel_on_eof) or not queue or self._lingering:
             self._scope.cancel()
         self._news.set()
 
     def _fail(self, failure: HttpFailure) -> None:
-        """Refuse the connection: drop what is not being answered yet and say why."""
-        self._refused = True
+        """Take no more requests; say why, after the answers that are owed, and close."""
         self._session.fail()
-        self._drop_queue()
         self._queue.append(_Owed(failure))
         self._news.set()
 
@@ -264,33 +267,28 @@ class HttpConnection:
                 await self._news.wait()
                 continue
             event = owed.event
-            keep_alive = True
             if type(event) is HttpRequest:
-                keep_alive = await self._answer(event, owed)
+                await self._answer(event, owed)
                 if owed.answer is not None:
                     continue
                 self._owed_bytes -= len(event.body)
             elif type(event) is HttpFailure:
-                self._refused = True
                 refusal = error_response(event.status, event.message)
                 await self._send(encode_response(refusal, keep_alive=False))
                 await self._linger()
                 return
             else:
                 await self._send([CONTINUE])
-            if self._refused:
-                continue  # the queue now holds the refusal alone
             queue.popleft()
             self._settle_budget()
             self._room.set()
             idle = not queue and self._session.state is HttpState.IDLE
-            if not keep_alive or (self._draining and idle):
+            if not owed.keep_alive or (self._draining and idle):
                 break
         self._scope.cancel()
 
-    async def _answer(self, request: HttpRequest, owed: _Owed) -> bool:
-        """Write the answer to one request; returns whether the connection stays open."""
-        keep_alive = request.keep_alive and not self._draining
+    async def _answer(self, request: HttpRequest, owed: _Owed) -> None:
+        """Write the answer to one request; `owed.answer` is None once it is written."""
         if owed.unsent is None:
             answer = owed.answer
             assert answer is not None
@@ -301,15 +299,27 @@ class HttpConnection:
                     answer = self._server_fault()
             if isinstance(answer, Reply) and not answer.has_response:
                 answer.notify = self._answer_now
-                return True  # once more when it is there
-            owed.unsent = self._encode(request, answer, keep_alive=keep_alive)
-        await self._send(owed.unsent)
+                return  # once more when it is there
+            owed.unsent = self._encode(request, owed, answer)
+        unsent = owed.unsent
+        size = sum(map(len, unsent)) if len(unsent) > 1 else 0  # small ones are joined to one
+        self._owed_bytes += size
+        if size and not self._settle_budget():
+            self._owed_bytes -= size
+            size = 0
+            unsent = owed.unsent = self._encode(request, owed, error_response(503, BUDGET_USED_UP))
+        await self._send(unsent)
+        self._owed_bytes -= size
         owed.answer = None
-        return keep_alive
 
-    def _encode(
-        self, request: HttpRequest, answer: Answer, *, keep_alive: bool
-    ) -> Sequence[Buffer]:
+    def _keeps_alive(self, request: HttpRequest) -> bool:
+        """Whether the connection stays open after the request whose turn it is."""
+        if not self._draining:
+            return request.keep_alive
+        last = len(self._queue) == 1 and self._session.state is HttpState.IDLE
+        return request.keep_alive and not last
+
+    def _encode(self, request: HttpRequest, owed: _Owed, answer: Answer) -> Sequence[Buffer]:
         try:
             if isinstance(answer, Reply):
                 response = self._service.finish(answer.request, answer.receive_nowait())
@@ -317,9 +327,10 @@ class HttpConnection:
                 response = answer
         except Exception:  # the last line, as in `_start`  # noqa: BLE001
             response = self._server_fault()
+        owed.keep_alive = self._keeps_alive(request)
         return encode_response(
             response,
-            keep_alive=keep_alive,
+            keep_alive=owed.keep_alive,
             head_only=request.method == b"HEAD",
             http_10=request.version == HTTP_1_0,
         )
@@ -340,7 +351,11 @@ class HttpConnection:
             and event.keep_alive
             and not (self._draining or self._eof or self._writing)
         ):
-            buffers = self._encode(event, owed.answer, keep_alive=True)
+            buffers = self._encode(event, owed, owed.answer)
+            if len(buffers) > 1:  # a large one, which the budget has to have room for
+                owed.unsent = buffers
+                self._news.set()
+                return
             try:
                 owed.unsent = self._stream.send_nowait(buffers)
             except trio.BrokenResourceError:

@@ -6,7 +6,7 @@ One of the two places that wire actors to each other (the other is `core`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias, final
@@ -78,6 +78,7 @@ class ModelDefinition:
       source: Where its files lie.
       config: Its final configuration.
       backend: What executes it.
+      labels: Output name -> its class labels, by index.
       device_factory: Makes the devices of its instances.
       budget: How often an instance may be restarted.
     """
@@ -86,6 +87,7 @@ class ModelDefinition:
     config: ModelConfig
     backend: Backend
     device_factory: DeviceFactory
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     budget: RestartBudget = field(default_factory=RestartBudget)
 
 
@@ -103,6 +105,8 @@ class Model:
     def __init__(self, definition: ModelDefinition, *, report: Report) -> None:
         config = definition.config
         spec = ModelSpec.from_config(config, definition.source.version)
+        for name, labels in definition.labels.items():
+            spec.outputs[name].labels = labels
         places = instance_places(config, usable_cpus())
         statistics = ModelStatistics()
         batching = config.dynamic_batching

@@ -163,6 +163,7 @@ class Repository:
             definition = ModelDefinition(
                 source=prepared.source,
                 config=prepared.config,
+                labels=prepared.labels,
                 backend=prepared.backend,
                 device_factory=self._settings.device_factory,
                 budget=self._settings.budget,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 EXTENSIONS = (
+    "classification",
     "model_repository",
     "schedule_policy",
     "model_configuration",
