@@ -23,13 +23,8 @@ from .http2_events import (
 from .http2_frames import (
     ACK,
     DEFAULT_WINDOW,
-    ENABLE_PUSH,
-    FRAME_BYTES_CEILING,
-    FRAME_BYTES_MIN,
     INITIAL_WINDOW_SIZE,
-    MAX_CONCURRENT_STREAMS,
     MAX_FRAME_SIZE,
-    MAX_HEADER_LIST_SIZE,
     PING,
     SETTINGS,
     STREAM_ID_MAX,
@@ -44,11 +39,11 @@ from .http2_frames import (
     goaway_frame,
     protocol_error,
     rst_stream_frame,
-    settings_frame,
     window_update_frame,
 )
 from .http2_headers import HeaderBlock, HeaderDecoder
-from .http2_reader import RECEIVED_FRAME_BYTES_MAX, FrameReader
+from .http2_reader import FrameReader
+from .http2_settings import own_settings_frame, read_settings
 from .http2_writer import Http2Writer, Stream
 
 _HEADERS_TOO_LARGE: Final = encode_fields([(":status", "431"), ("content-length", "0")])
@@ -80,13 +75,7 @@ class Http2Session:
         self._failed = False
         self._receive_window = max(limits.connection_window_bytes, DEFAULT_WINDOW)
         self._receive_credit = 0
-        settings = {
-            MAX_CONCURRENT_STREAMS: limits.streams_max,
-            INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
-            MAX_FRAME_SIZE: RECEIVED_FRAME_BYTES_MAX,
-            MAX_HEADER_LIST_SIZE: limits.header_list_bytes_max,
-        }
-        self._writer.control(settings_frame(settings))
+        self._writer.control(own_settings_frame(limits))
         if self._receive_window > DEFAULT_WINDOW:
             self._writer.control(window_update_frame(0, self._receive_window - DEFAULT_WINDOW))
 
@@ -317,23 +306,16 @@ class Http2Session:
     def on_settings(self, settings: list[tuple[int, int]]) -> None:
         """Heed the peer's settings. HEADER_TABLE_SIZE is moot: our blocks use no dynamic table."""
         self._conduct.strike()
-        initial_window = self._writer.initial_window
-        for key, value in settings:
-            if key == INITIAL_WINDOW_SIZE:
-                initial_window = value
-            elif key == MAX_FRAME_SIZE:
-                if not FRAME_BYTES_MIN <= value <= FRAME_BYTES_CEILING:
-                    raise protocol_error(f"MAX_FRAME_SIZE must be 2**14 to 2**24-1, got {value}.")
-                self._writer.frame_bytes_max = value
-            elif key == ENABLE_PUSH and value > 1:
-                raise protocol_error(f"ENABLE_PUSH must be 0 or 1, got {value}.")
+        given = read_settings(settings)
+        self._writer.frame_bytes_max = given.get(MAX_FRAME_SIZE, self._writer.frame_bytes_max)
         self._answer(frame(SETTINGS, ACK, 0))
-        self._set_initial_window(initial_window)  # what it lets through comes after the answer
+        # What the window lets through comes after the answer.
+        self._set_initial_window(given.get(INITIAL_WINDOW_SIZE, self._writer.initial_window))
 
     def _set_initial_window(self, size: int) -> None:
         change = size - self._writer.initial_window
         largest = max((stream.send_window for stream in self._streams.values()), default=0)
-        if size > WINDOW_MAX or largest + change > WINDOW_MAX:
+        if largest + change > WINDOW_MAX:
             raise flow_control_error(
                 f"INITIAL_WINDOW_SIZE must keep windows at most {WINDOW_MAX}, got {size}."
             )

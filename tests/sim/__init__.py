@@ -1,0 +1,1 @@
+"""The whole server on virtual time: see `tests.support.memory_server`."""
