@@ -30,8 +30,13 @@ class Device(Protocol):
     def start(self) -> None:
         """Get ready for jobs; once, from the event loop."""
 
-    async def run(self, job: Callable[[*Ts], T], /, *args: *Ts) -> T:
+    async def run(
+        self, job: Callable[[*Ts], T], /, *args: *Ts, then: Callable[[T], None] | None = None
+    ) -> T:
         """Run one job and return or raise what it did.
+
+        `then` gets the result first, on the event loop, before the waiting task has its turn;
+        what it raises is raised here.
 
         A cancelled call waits for its job for a bounded time. If that does not do, the device is
         `abandoned`.
@@ -57,6 +62,7 @@ class DeviceLink:
         self._name = place.name
         self._thread: DeviceThread | None = None
         self._outcome: outcome.Outcome[Any] | None = None
+        self._then: Callable[[Any], None] | None = None
         self._waiter: trio.lowlevel.Task | None = None
         self._abandoned = False
 
@@ -70,11 +76,14 @@ class DeviceLink:
         self._thread = DeviceThread(self._name, HostContext(), current_doorbell())
         self._thread.start()
 
-    async def run(self, job: Callable[[*Ts], T], /, *args: *Ts) -> T:
+    async def run(
+        self, job: Callable[[*Ts], T], /, *args: *Ts, then: Callable[[T], None] | None = None
+    ) -> T:
         """Run one job on the thread and return or raise what it did."""
         assert self._thread is not None
         assert not self._abandoned
         self._outcome = None
+        self._then = then
         self._thread.submit(self._done, job, *args)
         try:
             await self._wait()
@@ -96,6 +105,12 @@ class DeviceLink:
             self._thread.stop()
 
     def _done(self, result: outcome.Outcome[Any], *_: object) -> None:
+        then, self._then = self._then, None
+        if then is not None and isinstance(result, outcome.Value):
+            try:
+                then(result.value)
+            except Exception as error:  # a fault of the caller, raised in it  # noqa: BLE001
+                result = outcome.Error(error)
         self._outcome = result
         waiter, self._waiter = self._waiter, None
         if waiter is not None:

@@ -7,6 +7,7 @@ and a lock, and so for half of the time, which is a tenth of what a small infere
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias, final
@@ -41,12 +42,15 @@ class _Doorbell:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._rung = False
+        self._lock = threading.Lock()  # keeps a late ring from a number that others have now
 
     def ring(self, callback: Callable[..., None], *args: Any) -> None:
         self._calls.append((callback, args))
         if not self._rung:
-            self._rung = True
-            os.eventfd_write(self._fd, 1)
+            with self._lock:
+                if not self._rung:
+                    self._rung = True
+                    os.eventfd_write(self._fd, 1)
 
     async def answer_forever(self) -> None:
         calls = self._calls
@@ -60,5 +64,6 @@ class _Doorbell:
                     callback, args = calls.popleft()
                     callback(*args)
         finally:
-            self._rung = True  # nobody rings a closed bell
-            os.close(self._fd)
+            with self._lock:
+                self._rung = True  # nobody rings a closed bell
+                os.close(self._fd)

@@ -94,8 +94,9 @@ class Frontend:
                 self._empty.set()
 
     def begin_shutdown(self) -> None:
-        """Close idle connections and tell the others to go after their answers."""
+        """Close the ports and idle connections; tell the others to go after their answers."""
         self._draining = True
+        self._accepting.cancel()
         self._accepting.cancel()
         for connection in list(self._connections):
             connection.begin_shutdown()

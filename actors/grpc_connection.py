@@ -276,7 +276,7 @@ class GrpcConnection:
         try:
             if call.message is None:
                 raise RequestError(ErrorCode.INTERNAL, "expected one request message, got none")
-            if self._ledger.bytes > self._held_bytes and not self._try_settle():
+            if not self._try_settle():
                 raise RequestError(ErrorCode.UNAVAILABLE, BUDGET_USED_UP)
             call.reply = call.method.start(call.message, call.arrived_s)
         except RequestError as error:

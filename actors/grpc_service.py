@@ -156,7 +156,12 @@ class InferenceService:
         return pb.ServerReadyResponse(ready=self._router.ready())
 
     async def _model_ready(self, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
-        self._router.table.find(request.name, request.version)
+        try:
+            self._router.table.find(request.name, request.version)
+        except RequestError as error:
+            if error.code is ErrorCode.INVALID_ARG:
+                raise  # that is no version
+            return pb.ModelReadyResponse(ready=False)
         return pb.ModelReadyResponse(ready=True)
 
     async def _server_metadata(self, _: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
@@ -325,6 +330,8 @@ class _InferStream:
                 if response.error is not None and self._grpc_errors:
                     self._end_with(response.error)
                 elif not response.empty or entry.empty_final:
+                    if response.empty or response.error is not None:
+                        response.model_version = reply.request.model_version  # as it was asked for
                     await stream.send_buffers(encode_stream_response(response, reply.request))
                 if response.final:
                     return

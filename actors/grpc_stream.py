@@ -15,7 +15,7 @@ import trio
 from grpclib.const import Handler, Status
 from grpclib.exceptions import GRPCError
 
-from ..protocol.errors import RequestError
+from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.grpc_session import CallStarted, GrpcSession
 from ..protocol.tensors import Buffer
 
@@ -144,7 +144,14 @@ class GrpcStream:
         data = await self.recv_bytes()
         if data is None:
             return None
-        return self._handler.request_type.parse(data)
+        request_type = self._handler.request_type
+        try:
+            return request_type.parse(data)
+        except Exception:  # the parser raises six types of errors  # noqa: BLE001
+            raise RequestError(
+                ErrorCode.INTERNAL,
+                f"expected a {request_type.__name__}, got {len(data)} bytes that are none",
+            ) from None
 
     async def recv_bytes(self) -> Buffer | None:
         """Wait for the next request message and return it undecoded; None at the end.

@@ -14,7 +14,7 @@ import trio
 from ..protocol import management_codec
 from ..protocol.binary_codec import parse_header_length
 from ..protocol.config_json import model_config_to_dict
-from ..protocol.content_coding import choose_response_coding, compress, decompress
+from ..protocol.content_coding import CODINGS, choose_response_coding, compress, decompress
 from ..protocol.errors import ErrorCode, RequestError, invalid_argument
 from ..protocol.http_request import HttpRequest
 from ..protocol.http_response import (
@@ -199,7 +199,10 @@ class HttpApi:
             )
         except RequestError as error:
             count_refusal(version, error, arrived_s)
-            return _refused(error)
+            response = _refused(error)
+            if error.code is ErrorCode.UNSUPPORTED and b"content-encoding" in request.headers:
+                response.headers.append((b"Accept-Encoding", ", ".join(CODINGS).encode()))
+            return response
         try:
             return submit(version, infer, arrived_s)
         except RequestError as error:
@@ -243,7 +246,10 @@ class HttpApi:
         return _json(management_codec.server_metadata(info.name, info.version, info.extensions))
 
     def _model_ready(self, _: HttpRequest, route: Route) -> HttpResponse:
-        self._router.table.find(route.model, route.version)
+        try:
+            self._router.table.find(route.model, route.version)
+        except RequestError as error:
+            raise invalid_argument(error.message) from None  # one status for all that is not ready
         return HttpResponse(200)
 
     def _model_metadata(self, _: HttpRequest, route: Route) -> HttpResponse:

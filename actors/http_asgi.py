@@ -15,6 +15,7 @@ import trio
 from ..memory.budget import ByteBudget
 from ..protocol.http_request import BODY_BYTES_MAX, HTTP_1_0, HTTP_1_1, HttpRequest
 from ..protocol.http_response import HttpResponse, error_response
+from ._asgi_lifespan import answer_lifespan
 from .http_api import HttpApi
 
 Scope: TypeAlias = dict[str, Any]
@@ -27,7 +28,7 @@ WRITE_TIMEOUT_S = 60.0
 
 @final
 class HttpApplication:
-    """An ASGI 3 application for `http` scopes."""
+    """An ASGI 3 application."""
 
     def __init__(self, *, api: HttpApi, budget: ByteBudget) -> None:
         self._api = api
@@ -35,6 +36,8 @@ class HttpApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; cancels it when the client is gone."""
+        if scope["type"] == "lifespan":
+            await answer_lifespan(receive, send)
         if scope["type"] != "http":
             return
         request = _request(scope)

@@ -53,8 +53,8 @@ class Service(Protocol):
 
 
 PIPELINED_MAX = 16
-"""Most requests of one connection that wait for their turn; then reading pauses, which is TCP's
-own back-pressure. Clients that pipeline at all send a handful."""
+"""Requests of one connection that wait for their turn while more is read; beyond it reading pauses,
+which is TCP's own back-pressure. Clients that pipeline at all send a handful."""
 
 LINGER_S = 2.0
 """How long a refused client may go on sending before the connection is closed. Closing at once
@@ -232,6 +232,7 @@ class HttpConnection:
     def _fail(self, failure: HttpFailure) -> None:
         """Take no more requests; say why, after the answers that are owed, and close."""
         self._session.fail()
+        self._settle_budget()
         self._queue.append(_Owed(failure))
         self._news.set()
 

@@ -96,12 +96,15 @@ class Instance:
         batch = Batch([infer.request for infer in infers])
         if self._decoupled:
             batch.post = partial(self._post, trio.lowlevel.current_trio_token(), infers)
-        error = await self._device.run(self._run_model, batch)
-        self._count_execution(batch)
-        if error is not None:
-            self._fail_open(error)
-        elif not self._decoupled:
-            self._answer(execute, infers, batch)
+
+        def end(error: RequestError | None) -> None:
+            self._count_execution(batch)
+            if error is not None:
+                self._fail_open(error)
+            elif not self._decoupled:
+                self._answer(execute, infers, batch)
+
+        await self._device.run(self._run_model, batch, then=end)
 
     def _without_cancelled(self, infers: list[Infer]) -> list[Infer]:
         now_s = trio.current_time()

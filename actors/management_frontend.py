@@ -1,6 +1,7 @@
-"""The management frontend: `/metrics`, an ASGI application on hypercorn's trio worker.
+"""ASGI applications on hypercorn's trio worker, above all the management port's `/metrics`.
 
-Here are middleware and people, not throughput; the data path never passes through it.
+Here are middleware and people, not throughput; the data path passes through it only where
+somebody asks for hypercorn as the HTTP server.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from typing import Any, TypeAlias, final
 import trio
 from prometheus_client import CollectorRegistry
 
+from ._asgi_lifespan import answer_lifespan
 from .metrics_collector import CONTENT_TYPE, render
 
 Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
 Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 
-GRACE_S = 1.0
-"""How long a scrape in progress may take once the server stops; a scrape takes milliseconds."""
+IDLE_S = 75.0
+"""A keep-alive connection without a request: longer than the 60 s that load balancers keep theirs,
+so that they and not we close first."""
 
 
 @final
@@ -38,7 +41,7 @@ class ManagementApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI scope."""
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            await answer_lifespan(receive, send)
         elif scope["type"] == "http":
             status, body = self._answer(scope["method"], scope["path"])
             headers = [
@@ -58,59 +61,80 @@ class ManagementApplication:
         return 200, render(self._registry)
 
 
-async def _lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
+@final
+class AsgiFrontend:
+    """Serves an ASGI application on hypercorn; stops as `Frontend` does.
 
-
-async def serve_asgi(
-    application: Callable[[Scope, Receive, Send], Awaitable[None]],
-    listeners: list[trio.SocketListener],
-    *,
-    stop: trio.Event,
-    grace_s: float = GRACE_S,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve an ASGI application on hypercorn until `stop` is set.
+    Lifetime: `run` serves until cancelled or until a shutdown has ended. `begin_shutdown` closes
+    the port and every idle connection; `drained` waits for the requests in progress.
 
     Args:
       application: The application.
-      listeners: Bound sockets; hypercorn gets duplicates of them, so the caller closes its own.
-      stop: Set to end the serving.
-      grace_s: Seconds that requests in progress have then.
-      task_status: Started once the sockets are served.
+      grace_s: Seconds that requests in progress have after `begin_shutdown`.
     """
-    # Hypercorn takes a third of a second to import, and a server without metrics needs none of it.
-    from hypercorn.config import Config  # noqa: PLC0415
-    from hypercorn.trio import serve  # noqa: PLC0415
 
-    config = Config()
-    config.bind = [f"fd://{listener.socket.dup().detach()}" for listener in listeners]
-    config.graceful_timeout = grace_s
-    config.include_server_header = False
-    config.accesslog = None
-    config.errorlog = logging.getLogger("tritrio.hypercorn")
-    port = listeners[0].socket.getsockname()[1]
+    def __init__(
+        self, application: Callable[[Scope, Receive, Send], Awaitable[None]], *, grace_s: float
+    ) -> None:
+        self._application = application
+        self._grace_s = grace_s
+        self._stop = trio.Event()
+        self._ended = trio.Event()
 
-    async def cut() -> None:
-        # A client that never reads makes hypercorn wait in a shield without a deadline; only
-        # shutting its connections down gets it out.
-        await stop.wait()
-        await trio.sleep(2 * grace_s)
-        shut_down_connections(port)
+    def __repr__(self) -> str:
+        return f"<AsgiFrontend: draining={self._stop.is_set()}>"
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(cut)
-        await serve(
-            application,  # type: ignore[arg-type] # hypercorn spells the same protocol as TypedDicts
-            config,
-            shutdown_trigger=stop.wait,
-            task_status=task_status,  # type: ignore[arg-type] # it reports its addresses
-        )
-        nursery.cancel_scope.cancel()
+    async def run(
+        self,
+        listeners: list[trio.SocketListener],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve the listeners, which are taken over."""
+        # It takes a third of a second to import, and a server without metrics needs none of it.
+        from hypercorn.config import Config  # noqa: PLC0415
+        from hypercorn.trio import serve  # noqa: PLC0415
+
+        logger = logging.getLogger("tritrio.hypercorn")
+        logger.setLevel(logging.WARNING)  # it announces ports in its own words
+        config = Config()
+        config.graceful_timeout = self._grace_s
+        config.keep_alive_timeout = IDLE_S
+        config.include_server_header = False
+        config.accesslog = None
+        config.errorlog = logger
+        port = listeners[0].socket.getsockname()[1]
+        config.bind = [f"fd://{listener.socket.detach()}" for listener in listeners]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cut, port)
+            await serve(
+                self._application,  # type: ignore[arg-type] # the same protocol as TypedDicts
+                config,
+                shutdown_trigger=self._stop.wait,
+                task_status=task_status,  # type: ignore[arg-type] # it reports its addresses
+            )
+            nursery.cancel_scope.cancel()
+        self._ended.set()
+
+    async def _cut(self, port: int) -> None:
+        """Leave hypercorn no connection to wait for once the grace is over.
+
+        It writes in a shield without a deadline, so a client that never reads would hold it, and a
+        cancelled server with it, for ever.
+        """
+        try:
+            await self._stop.wait()
+            await trio.sleep(self._grace_s)
+        finally:
+            shut_down_connections(port)
+
+    def begin_shutdown(self) -> None:
+        """Close the port and idle connections; requests in progress have the grace."""
+        self._stop.set()
+
+    async def drained(self) -> None:
+        """Wait until the last request has ended, once `begin_shutdown` was called."""
+        await self._ended.wait()
 
 
 def shut_down_connections(port: int) -> None:

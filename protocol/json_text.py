@@ -8,6 +8,7 @@ inference protocol allows, and says where a fault is.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 import orjson
@@ -19,6 +20,9 @@ NESTING_MAX: Final = 100
 """Levels of arrays and objects a document may have; what Triton allows for tensor data."""
 EXCERPT_BYTES: Final = 24
 """Bytes shown on each side of a fault."""
+
+_SHORT_INFINITY = re.compile(r'"(?:[^"\\]|\\.)*"|\bInf\b')
+"""A string, to be left alone, or Triton's other spelling of Infinity."""
 
 
 def parse_json(text: bytes, what: str) -> Any:
@@ -74,6 +78,8 @@ def _member_count(document: Any) -> int:
 def _parse_exactly(text: bytes, what: str) -> Any:
     try:
         decoded = text.decode()
+        if b"Inf" in text:
+            decoded = _SHORT_INFINITY.sub(_spelled_out, decoded)
         document = json.loads(decoded, object_pairs_hook=_unique_members)
         if b"\\u" in text:
             json.dumps(document, ensure_ascii=False).encode()  # finds lone surrogates
@@ -93,6 +99,10 @@ def _parse_exactly(text: bytes, what: str) -> Any:
     except ValueError:
         raise invalid_argument(f"{what} is not acceptable JSON: a number is too long") from None
     return document
+
+
+def _spelled_out(found: re.Match[str]) -> str:
+    return "Infinity" if found[0] == "Inf" else found[0]
 
 
 def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -7,11 +7,10 @@ stop:   not ready, new inference refused -> ports close, connections are told to
 
 from __future__ import annotations
 
-import gc
 import logging
 import signal
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import final
 
 import trio
@@ -26,7 +25,7 @@ from .actors.grpc_service import InferenceService, ModelInfer
 from .actors.http_api import HttpApi
 from .actors.http_asgi import HttpApplication
 from .actors.http_connection import HttpConnection, HttpSettings
-from .actors.management_frontend import ManagementApplication, serve_asgi
+from .actors.management_frontend import AsgiFrontend, ManagementApplication
 from .actors.metrics_collector import ModelCollector
 from .actors.router import Router
 from .actors.routing_table import ModelState
@@ -109,6 +108,30 @@ def core_options(options: ServerOptions) -> CoreOptions:
     )
 
 
+async def start_core(options: ServerOptions, nursery: trio.Nursery) -> Core:
+    """Load the models and say how each fared; the core then runs in the nursery.
+
+    Raises:
+      StartError: a repository cannot be read, or a model failed (with `exit_on_error`).
+    """
+    try:
+        core: Core = await nursery.start(run_core, core_options(options))
+    except* RequestError as group:
+        raise StartError(_first_message(group)) from None
+    index = core.router.table.index()
+    for entry in index:
+        where = entry.name if entry.version is None else f"{entry.name} version {entry.version}"
+        if entry.state is ModelState.READY:
+            _log.info("model %s is READY", where)
+        else:
+            _log.error("model %s is %s: %s", where, entry.state.value, entry.reason)
+    failed = [entry for entry in index if entry.state is ModelState.UNAVAILABLE]
+    if failed and options.exit_on_error:
+        names = ", ".join(sorted({entry.name for entry in failed}))
+        raise StartError(f"not every model could be loaded ({names}), and --exit-on-error is true")
+    return core
+
+
 @dataclass(frozen=True, slots=True)
 class BoundAddresses:
     """Where a server listens; None for what is switched off."""
@@ -146,89 +169,76 @@ class Server:
           StartError: a start-up model failed (with `exit_on_error`), nothing can be served, or a
             port cannot be bound.
         """
-        in_time = False
+        in_time = True
         fault: StartError | None = None
         async with trio.open_nursery() as nursery:
+            starting = trio.CancelScope()
+            nursery.start_soon(self._cancel_when_stopped, starting)
             try:
-                core = await self._start_core(nursery)
-                in_time = await self._serve(core, task_status)
+                with starting:
+                    core = await start_core(self._options, nursery)
+                if not starting.cancelled_caught:
+                    in_time = await self._serve(core, task_status)
             except StartError as error:
                 fault = error
-                nursery.cancel_scope.cancel()
+            nursery.cancel_scope.cancel()
         if fault is not None:
             raise fault
         return in_time
 
-    async def _start_core(self, nursery: trio.Nursery) -> Core:
-        try:
-            core: Core = await nursery.start(run_core, core_options(self._options))
-        except* RequestError as group:
-            raise StartError(_first_message(group)) from None
-        index = core.router.table.index()
-        for entry in index:
-            where = entry.name if entry.version is None else f"{entry.name} version {entry.version}"
-            if entry.state is ModelState.READY:
-                _log.info("model %s is READY", where)
-            else:
-                _log.error("model %s is %s: %s", where, entry.state.value, entry.reason)
-        failed = [entry for entry in index if entry.state is ModelState.UNAVAILABLE]
-        if failed and self._options.exit_on_error:
-            names = ", ".join(sorted({entry.name for entry in failed}))
-            raise StartError(
-                f"not every model could be loaded ({names}), and --exit-on-error is true"
-            )
-        return core
+    async def _cancel_when_stopped(self, starting: trio.CancelScope) -> None:
+        """Give up loading models when the server is to stop before it has started."""
+        await self._stop.wait()
+        starting.cancel()
 
     async def _serve(self, core: Core, task_status: trio.TaskStatus[BoundAddresses]) -> bool:
         options = self._options
         parts = build_parts(options, core.router)
-        bound = BoundAddresses(None, None, None)
-        async with trio.open_nursery() as nursery:
-            http = await _listen("HTTP", options.http_address, options.http_port)
-            grpc = await _listen("gRPC", options.grpc_address, options.grpc_port)
-            metrics = await _listen("metrics", options.metrics_address, options.metrics_port)
-            bound = BoundAddresses(*(_address(listeners) for listeners in (http, grpc, metrics)))
-            if http and options.http_server == "hypercorn":
-                application = HttpApplication(api=parts.http_api, budget=parts.budget)
-                await nursery.start(
-                    partial(
-                        serve_asgi,
-                        application,
-                        http,
-                        stop=self._stop,
-                        grace_s=options.exit_timeout_s,
-                    )
-                )
-            elif http:
-                await nursery.start(parts.http.run, http)
-            if grpc:
-                await nursery.start(parts.grpc.run, grpc)
-            if metrics:
-                management = ManagementApplication(parts.metrics)
-                await nursery.start(partial(serve_asgi, management, metrics, stop=self._stop))
-            _log_addresses(bound)
-            # What start-up made stays until the end; the collector need not look at it again.
-            gc.collect()
-            gc.freeze()
-            task_status.started(bound)
-            await self._stop.wait()
-            in_time = await self._drain(core, parts)
-            nursery.cancel_scope.cancel()
+        frontends: list[Frontend | AsgiFrontend] = [_http_frontend(options, parts), parts.grpc]
+        # A server that drains can still be watched, so metrics end last, and at once.
+        metrics = AsgiFrontend(ManagementApplication(parts.metrics), grace_s=0)
+        async with AsyncExitStack() as stack:
+            ports: list[list[trio.SocketListener]] = []
+            for name, address, port in (
+                ("HTTP", options.http_address, options.http_port),
+                ("gRPC", options.grpc_address, options.grpc_port),
+                ("metrics", options.metrics_address, options.metrics_port),
+            ):
+                listeners = await _listen(name, address, port)
+                for listener in listeners:
+                    stack.push_async_callback(listener.aclose)
+                ports.append(listeners)
+            bound = BoundAddresses(*map(_address, ports))
+            async with trio.open_nursery() as nursery:
+                for frontend, listeners in zip([*frontends, metrics], ports, strict=True):
+                    if listeners:
+                        await nursery.start(frontend.run, listeners)
+                _log_addresses(bound)
+                task_status.started(bound)
+                await self._stop.wait()
+                in_time = await self._drain(core, frontends)
+                nursery.cancel_scope.cancel()
         return await core.stop() and in_time
 
-    async def _drain(self, core: Core, parts: Parts) -> bool:
+    async def _drain(self, core: Core, frontends: list[Frontend | AsgiFrontend]) -> bool:
         """Tell every client to go and wait for what is owed, within the exit timeout."""
         _log.info("stopping: requests in flight have %g s", self._options.exit_timeout_s)
         core.begin_shutdown()
         with trio.move_on_after(self._options.exit_timeout_s) as scope:
-            for frontend in (parts.http, parts.grpc):
+            for frontend in frontends:
                 frontend.begin_shutdown()
-            for frontend in (parts.http, parts.grpc):
+            for frontend in frontends:
                 await frontend.drained()
         if scope.cancelled_caught:
-            left = parts.http.connection_count + parts.grpc.connection_count
-            _log.error("the exit timeout has passed: %d connections are cut", left)
+            _log.error("the exit timeout has passed: what is left is cut")
         return not scope.cancelled_caught
+
+
+def _http_frontend(options: ServerOptions, parts: Parts) -> Frontend | AsgiFrontend:
+    if options.http_server == "tritrio" or options.http_address is None:
+        return parts.http
+    application = HttpApplication(api=parts.http_api, budget=parts.budget)
+    return AsgiFrontend(application, grace_s=options.exit_timeout_s)
 
 
 async def _listen(name: str, address: str | None, port: int) -> list[trio.SocketListener]:
@@ -269,6 +279,7 @@ async def serve_until_signal(options: ServerOptions) -> bool:
     """Run a server until SIGINT or SIGTERM; see `Server.run`."""
     server = Server(options)
     in_time = False
+    fault: StartError | None = None
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
 
@@ -280,6 +291,9 @@ async def serve_until_signal(options: ServerOptions) -> bool:
             nursery.start_soon(watch)
             try:
                 in_time = await server.run()
-            finally:
-                nursery.cancel_scope.cancel()
+            except StartError as error:  # not in the nursery, which would wrap it in a group
+                fault = error
+            nursery.cancel_scope.cancel()
+    if fault is not None:
+        raise fault
     return in_time

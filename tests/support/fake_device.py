@@ -45,7 +45,9 @@ class FakeDevice:
         assert not self.started
         self.started = True
 
-    async def run(self, job: Callable[[*Ts], T], /, *args: *Ts) -> T:
+    async def run(
+        self, job: Callable[[*Ts], T], /, *args: *Ts, then: Callable[[T], None] | None = None
+    ) -> T:
         assert self.started
         assert not self.stopped
         assert not self._busy, "one job at a time"
@@ -66,7 +68,10 @@ class FakeDevice:
             self._busy = False
         if batch is not None and any(r.id in self._deadly for r in batch.requests):
             raise FakeDeviceDiedError(self.place.name)
-        return job(*args)
+        result = job(*args)
+        if then is not None:
+            then(result)
+        return result
 
     def stop(self) -> None:
         self.stopped = True

@@ -40,32 +40,33 @@ output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] } ]
 _IDENTITY = 'backend: "identity"\nmax_batch_size: 4\n' + _TENSORS
 
 _REPEAT = '''
+import numpy as np
 import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Answers with as many responses as the input has rows, then the final flag."""
+    """Answers a row [value, times] with [value] * times in one response, then the final flag."""
 
     def execute(self, requests):
         for request in requests:
             sender = request.get_response_sender()
             rows = pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy()
-            for row in rows:
-                if row[0] < 0:
-                    error = pb_utils.TritonError("a negative row")
+            for value, times in rows:
+                if value < 0:
+                    error = pb_utils.TritonError("a negative value")
                     sender.send(pb_utils.InferenceResponse(error=error))
                 else:
-                    tensor = pb_utils.Tensor("OUTPUT0", row[None])
+                    tensor = pb_utils.Tensor("OUTPUT0", np.full((1, times), value, np.int32))
                     sender.send(pb_utils.InferenceResponse([tensor]))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 '''
 
 
-def write_models(repository: Path) -> Path:
-    """Write the models that scenarios ask for.
+def write_models(repository: Path, *, only: tuple[str, ...] = ()) -> Path:
+    """Write the models that scenarios ask for, all or some.
 
     batched: waits up to `DELAY_S` for a batch of 4; limited: the same with a queue of 2;
-    plain: no batching; repeat: decoupled, one response a row.
+    plain: no batching; repeat: decoupled, one response [value] * times a row [value, times].
     """
     queue = "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: %d %s }"
     limited = "default_queue_policy { max_queue_size: 2 }"
@@ -76,10 +77,10 @@ def write_models(repository: Path) -> Path:
         "repeat": 'backend: "python"\nmax_batch_size: 64\n'
         "model_transaction_policy { decoupled: true }\n" + _TENSORS,
     }
-    for name, config in configs.items():
+    for name in only or configs:
         directory = repository / name / "1"
         directory.mkdir(parents=True)
-        (repository / name / "config.pbtxt").write_text(config)
+        (repository / name / "config.pbtxt").write_text(configs[name])
         if name == "repeat":
             (directory / "model.py").write_text(_REPEAT)
     return repository
@@ -111,6 +112,10 @@ class MemoryServer:
     start_s: float = 0.0
     clients: list[HttpClient | GrpcClient] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        models = self.core.router.measured_models()
+        self._statistics = {model.name: model.statistics for model in models}
+
     def elapsed_s(self) -> float:
         return trio.current_time() - self.start_s
 
@@ -122,17 +127,20 @@ class MemoryServer:
         self.clients.append(client)
         return client
 
-    def grpc(self, *, capacity_bytes: float = inf, **options: Any) -> GrpcClient:
-        """Connect over gRPC."""
+    def grpc(
+        self, *, capacity_bytes: float = inf, reads: bool = True, **options: Any
+    ) -> GrpcClient:
+        """Connect over gRPC; a client that does not read leaves everything in the connection."""
         end, stream = connection(capacity_bytes)
         self.nursery.start_soon(self.parts.grpc.serve, stream)
         client = GrpcClient(end, **options)
-        self.nursery.start_soon(client.run)
+        if reads:
+            self.nursery.start_soon(client.run)
         self.clients.append(client)
         return client
 
     def statistics(self, model: str) -> ModelStatistics:
-        return self.core.router.table.find(model).statistics
+        return self._statistics[model]
 
     def counts(self, model: str) -> tuple[int, int, int]:
         """Requests that succeeded, failed and wait."""
@@ -161,8 +169,8 @@ class MemoryServer:
         assert self.parts.http.connection_count == 0
         assert self.parts.grpc.connection_count == 0
         assert self.used_bytes == 0
-        assert [task.name for task in self.nursery.child_tasks if "Frontend.run" not in task.name
-                and "run_core" not in task.name] == []  # fmt: skip
+        names = sorted(task.name.rsplit(".", 1)[1] for task in self.nursery.child_tasks)
+        assert names == ["run", "run", "run_core"]  # both frontends, and the core
 
 
 async def at_once(job: Callable[[*Ts], T], /, *args: *Ts) -> T:

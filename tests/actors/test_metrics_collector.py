@@ -1,0 +1,101 @@
+"""The metrics text says what the statistics say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.support.grpc_client import OK
+from tests.support.memory_server import MemoryServer, memory_server
+from tritrio.actors.metrics_collector import render
+from tritrio.protocol.errors import FailureReason
+
+SAMPLE = re.compile(r"^(nv_\w+)\{(.*)\} (\S+)$", re.MULTILINE)
+
+
+def samples(server: MemoryServer, model: str) -> dict[str, float]:
+    """Name (and reason) -> value of everything about one model."""
+    found: dict[str, float] = {}
+    for name, labels, value in SAMPLE.findall(render(server.parts.metrics).decode()):
+        label = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        if label.pop("model") == model:
+            assert label.pop("version") == "1"
+            found[":".join([name, *label.values()])] = float(value)
+    return found
+
+
+async def test_metrics_equal_the_statistics(autojump_clock: MockClock, models: Path) -> None:
+    async with memory_server(models, seconds={"plain": 0.5}) as server:
+        grpc, http, leaver = server.grpc(), server.http(), server.http()
+        assert await grpc.infer("plain", [[1], [2]]).done() == OK
+        assert (await http.ask("plain", [[1]] * 5)).status == 400
+        http.infer("plain", [[1]])
+        await wait_all_tasks_blocked()
+        leaver.infer("plain", [[2]])
+        await wait_all_tasks_blocked()
+        leaver.end.close()
+        grpc.infer("plain", [[3]])
+        await wait_all_tasks_blocked()
+        assert samples(server, "plain")["nv_inference_pending_request_count"] == 1
+        await http.response()
+        found = samples(server, "plain")
+        statistics = server.statistics("plain")
+        name = "nv_inference_request_failure:"
+        assert {key: found[key] for key in found if key.startswith(name)} == {
+            f"{name}{reason.value}": {FailureReason.CANCELED: 1, FailureReason.OTHER: 1}.get(
+                reason, 0
+            )
+            for reason in FailureReason
+        }
+        assert found["nv_inference_request_success"] == statistics.success.count == 2
+        assert found["nv_inference_count"] == statistics.inference_count == 3
+        assert found["nv_inference_exec_count"] == statistics.execution_count == 2
+        assert found["nv_inference_request_duration_us"] == statistics.success.ns // 1000 == 10**6
+        assert found["nv_inference_queue_duration_us"] == statistics.queue.ns // 1000 == 0
+        for part in ("input", "infer", "output"):
+            expected = getattr(statistics, f"compute_{part}").ns // 1000
+            assert found[f"nv_inference_compute_{part}_duration_us"] == expected
+        assert found["nv_model_load_duration_secs"] == 0.0
+
+
+async def test_counters_have_no_suffix_and_every_family_a_header(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models) as server:
+        text = render(server.parts.metrics).decode()
+        assert "_total" not in text
+        names = set(re.findall(r"^(nv_\w+)\{", text, re.MULTILINE))
+        kinds = dict(re.findall(r"^# TYPE (nv_\w+) (\w+)$", text, re.MULTILINE))
+        assert set(kinds) == names
+        assert set(re.findall(r"^# HELP (nv_\w+) ", text, re.MULTILINE)) == names
+        assert {name for name, kind in kinds.items() if kind == "gauge"} == {
+            "nv_inference_pending_request_count",
+            "nv_model_load_duration_secs",
+        }
+        assert set(kinds.values()) == {"gauge", "counter"}
+
+
+@pytest.mark.parametrize("model", ["batched", "plain", "limited", "repeat"])
+async def test_every_model_is_reported_from_the_start(
+    autojump_clock: MockClock, models: Path, model: str
+) -> None:
+    async with memory_server(models) as server:
+        found = samples(server, model)
+        assert found["nv_inference_request_success"] == 0
+        assert found["nv_inference_pending_request_count"] == 0
+
+
+async def test_http_statistics_are_visible_before_the_response(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models, seconds={"plain": 0.5}) as server:
+        client = server.http()
+        for count in range(1, 4):
+            assert (await client.ask("plain", [[1]])).status == 200
+            assert samples(server, "plain")["nv_inference_request_success"] == count
+            client.get("/v2/models/plain/stats")
+            (statistics,) = (await client.response()).json["model_stats"]
+            assert statistics["inference_stats"]["success"]["count"] == count

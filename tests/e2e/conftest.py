@@ -1,0 +1,32 @@
+"""One server with the example models for every test of this directory that only asks it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.server_process import ROOT, ServerProcess, running_server
+
+from .models import EXAMPLES
+
+
+@pytest.fixture(scope="session")
+def weights() -> None:
+    """The weights of the example models; skips where they cannot be had."""
+    command = [sys.executable, str(ROOT / "scripts" / "fetch_models")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        pytest.skip(f"no weights: {lines[-1] if lines else 'scripts/fetch_models failed'}")
+
+
+@pytest.fixture(scope="session")
+def examples(weights: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with repo_examples; it must end well."""
+    with running_server(EXAMPLES, tmp_path_factory.mktemp("examples") / "log") as server:
+        yield server
+        assert server.stop() == 0
+    assert "Traceback" not in server.log()
