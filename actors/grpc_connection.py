@@ -170,6 +170,8 @@ class GrpcConnection:
         self._flush()
         await trio.sleep(GOAWAY_GRACE_S)
         self._session.finish_shutdown()
+        for call in self._calls.values():
+            call.begin_shutdown()
         self._flush()
 
     def tick(self) -> None:

@@ -15,7 +15,8 @@ import trio
 from grpclib.const import Handler, Status
 from grpclib.exceptions import GRPCError
 
-from ..protocol.errors import ErrorCode, RequestError
+from ..protocol.errors import RequestError
+from ..protocol.grpc_codec import parse_message
 from ..protocol.grpc_session import CallStarted, GrpcSession
 from ..protocol.tensors import Buffer
 
@@ -51,6 +52,7 @@ class GrpcStream:
       scope: The handler's cancel scope.
       arrived_s: When the call began, in clock seconds.
       half_closed: Whether the client has sent its last message.
+      draining: Whether no more messages of a streaming client are taken.
       held_bytes: Request bytes of this call that were taken and are still referenced.
     """
 
@@ -66,6 +68,7 @@ class GrpcStream:
         "_writable",
         "arrived_s",
         "deadline_s",
+        "draining",
         "half_closed",
         "held_bytes",
         "path",
@@ -89,6 +92,7 @@ class GrpcStream:
         self._flush = flush
         self._messages: deque[Buffer] = deque()
         self.half_closed = False
+        self.draining = False
         self._ended = False
         self._ledger = ledger
         self.held_bytes = 0
@@ -117,6 +121,16 @@ class GrpcStream:
         self.half_closed = True
         self._wake()
 
+    def begin_shutdown(self) -> None:
+        """Finish what a streaming client has asked for, and then the call.
+
+        Clients keep such calls open for as long as they live; waiting for their end would hold
+        up the exit.
+        """
+        if self._handler.cardinality.client_streaming:
+            self.draining = True
+            self._wake()
+
     def feed_writable(self) -> None:
         """Note that flow control or the transport let something out."""
         if self._writable is not None:
@@ -144,22 +158,15 @@ class GrpcStream:
         data = await self.recv_bytes()
         if data is None:
             return None
-        request_type = self._handler.request_type
-        try:
-            return request_type.parse(data)
-        except Exception:  # the parser raises six types of errors  # noqa: BLE001
-            raise RequestError(
-                ErrorCode.INTERNAL,
-                f"expected a {request_type.__name__}, got {len(data)} bytes that are none",
-            ) from None
+        return parse_message(self._handler.request_type, data)
 
     async def recv_bytes(self) -> Buffer | None:
-        """Wait for the next request message and return it undecoded; None at the end.
+        """Wait for the next request message and return it undecoded; None after the last.
 
         It counts as held until `release`, or until the call ends: tensors are views on it.
         """
         while not self._messages:
-            if self.half_closed:
+            if self.half_closed or self.draining:
                 return None
             self._waiter = trio.Event()
             await self._waiter.wait()
@@ -240,7 +247,10 @@ class GrpcStream:
             self.end(error.status, error.message or "")
         else:
             if not self.scope.cancelled_caught:
-                self.end(Status.OK)
+                if self.draining and not self.half_closed:
+                    self.end(Status.UNAVAILABLE, "the server is exiting")
+                else:
+                    self.end(Status.OK)
             elif trio.current_time() >= self.deadline_s:
                 self.end(Status.DEADLINE_EXCEEDED, "the call's deadline has passed")
             else:

@@ -22,8 +22,11 @@ Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
 Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 
+BODY_TIMEOUT_S = 60.0
+"""How long a client may send nothing of a body; the same patience our own server has."""
+
 WRITE_TIMEOUT_S = 60.0
-"""How long a client may refuse to take an answer; the same patience our own server has."""
+"""How long a client may refuse to take an answer; likewise."""
 
 
 @final
@@ -38,6 +41,8 @@ class HttpApplication:
         """Answer one request; cancels it when the client is gone."""
         if scope["type"] == "lifespan":
             await answer_lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close"})  # before it is accepted: 403
         if scope["type"] != "http":
             return
         request = _request(scope)
@@ -90,7 +95,12 @@ class _Body:
     async def receive(self, receive: Receive) -> bool:
         """Take the whole body, dropping it once refused; False if the client left."""
         while True:
-            message = await receive()
+            with trio.move_on_after(BODY_TIMEOUT_S) as scope:
+                message = await receive()
+            if scope.cancelled_caught:
+                self.release()
+                self.refusal = error_response(408, "the rest of the body did not arrive in time")
+                return True
             if message["type"] == "http.disconnect":
                 return False
             piece = message.get("body", b"")

@@ -139,7 +139,7 @@ class AsgiFrontend:
 
 def shut_down_connections(port: int) -> None:
     """Shut down every socket of this process whose local port is `port`."""
-    for name in os.listdir("/proc/self/fd"):
+    for name in os.listdir("/dev/fd"):
         try:
             connection = socket.socket(fileno=os.dup(int(name)))
         except OSError:

@@ -202,7 +202,9 @@ class RoutingTable:
         number = _version_number(version) if version else None
         entry = self._models.get(name)
         if entry is None:
-            raise invalid_argument(f"expected the name of a known model, got {quoted(name)}")
+            raise RequestError(
+                ErrorCode.NOT_FOUND, f"expected the name of a known model, got {quoted(name)}"
+            )
         if number is None:
             raise RequestError(
                 ErrorCode.NOT_FOUND, f"no version of model {quoted(name)} is available"

@@ -14,6 +14,10 @@ import numpy as np
 
 from ..protocol.dtypes import BYTES, CONFIG_NUMBERS, datatype_of
 from ..protocol.tensors import Array, Tensor as ServerTensor
+from .bf16_dlpack import as_bf16, bf16_as_uint16, bf16_capsule
+
+_HOST = 1
+"""DLPack's number of host memory."""
 
 
 class TritonModelException(Exception):  # noqa: N818 - the name models catch
@@ -105,12 +109,13 @@ class Tensor:
         """Return the elements as a DLPack capsule that shares their memory.
 
         Raises:
-          TritonModelException: the tensor is BYTES, BF16 or not contiguous.
+          TritonModelException: the tensor is BYTES or not contiguous.
         """
-        return self._shareable().__dlpack__()
+        return self.__dlpack__()
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self._shareable().__dlpack__(**options)
+        array = self._shareable()
+        return bf16_capsule(array) if self._datatype() == "BF16" else array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.as_numpy().__dlpack_device__()
@@ -122,9 +127,8 @@ class Tensor:
         Raises:
           TritonModelException: it is not on the CPU, not contiguous, or of a type numpy lacks.
         """
-        producer = tensor if hasattr(tensor, "__dlpack__") else _Capsule(tensor)
         try:
-            array = np.from_dlpack(producer)
+            array = _array_of(tensor)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise TritonModelException(f"Tensor '{name}' cannot use this DLPack: {error}") from None
         if not array.flags.c_contiguous:
@@ -137,9 +141,9 @@ class Tensor:
     def _shareable(self) -> Array:
         array = self.as_numpy()
         datatype = self._datatype()
-        if datatype in {BYTES, "BF16"}:
+        if datatype == BYTES:
             raise TritonModelException(
-                f"Tensor '{self._name}' is {datatype}, which numpy cannot share as DLPack"
+                f"Tensor '{self._name}' is BYTES, which numpy cannot share as DLPack"
             )
         if not array.flags.c_contiguous:
             raise TritonModelException(
@@ -147,6 +151,20 @@ class Tensor:
                 f"got strides {array.strides} for shape {array.shape}"
             )
         return array
+
+
+def _array_of(tensor: Any) -> Array:
+    """Return an array that shares the memory of a DLPack capsule or of an object with one."""
+    if hasattr(tensor, "__dlpack__"):
+        try:
+            return np.from_dlpack(tensor)
+        except (BufferError, RuntimeError):
+            if tensor.__dlpack_device__()[0] != _HOST:
+                raise
+            tensor = tensor.__dlpack__()  # it may be BF16
+    is_bf16 = bf16_as_uint16(tensor)
+    array: Array = np.from_dlpack(_Capsule(tensor))
+    return as_bf16(array) if is_bf16 else array
 
 
 class _Capsule:
@@ -159,4 +177,4 @@ class _Capsule:
         return self._capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0  # kDLCPU
+        return _HOST, 0

@@ -1,4 +1,4 @@
-"""gRPC messages of the calls that are not inference, made from the server's own objects.
+"""gRPC messages of the calls that are not inference: read strictly, made from own objects.
 
 Source: `grpc_service.proto`.
 """
@@ -6,11 +6,35 @@ Source: `grpc_service.proto`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from .management_codec import UNKNOWN_STATE, IndexEntry, StatisticsEntry
 from .model_spec import InputSpec, ModelSpec, OutputSpec
 from .pb import inference as pb
+from .protobuf_wire import FieldReader, malformed
 from .statistics import Duration
+from .tensors import Buffer
+
+
+def parse_message(message_type: Any, data: Buffer) -> Any:
+    """Return the message a client sent.
+
+    betterproto2 takes truncated messages and fails in many ways on others, so the bytes are
+    checked first and its failures are given one name.
+
+    Args:
+      message_type: A betterproto2 message class.
+      data: The whole message.
+
+    Raises:
+      RequestError: INTERNAL; the bytes are no such message. INVALID_ARG; too many fields.
+    """
+    for _ in FieldReader(data).fields(0, len(data)):
+        pass
+    try:
+        return message_type.parse(data)
+    except (AttributeError, EOFError, LookupError, TypeError, ValueError) as fault:
+        raise malformed(f"a field is not what {message_type.__name__} needs: {fault}") from None
 
 
 def model_metadata_message(spec: ModelSpec, versions: Sequence[str]) -> pb.ModelMetadataResponse:

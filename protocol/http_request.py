@@ -40,7 +40,8 @@ class HttpRequest:
       path: The target up to its query, still percent-encoded.
       version: `HTTP_1_1` or `HTTP_1_0`.
       headers: Lower-case name -> value without outer blanks; repeats are joined with `b", "`.
-      raw_headers: (name, value) in the order sent, names in the case sent.
+        Shared with later requests of the same head, so it must not be changed.
+      raw_headers: (name, value) in the order sent, names in the case sent; shared likewise.
       content_length: The announced body size in bytes; None without a Content-Length.
       keep_alive: Whether the client lets the connection serve another request.
       expects_continue: Whether the client holds its body back until it is told to send it.
@@ -58,6 +59,20 @@ class HttpRequest:
     keep_alive: bool
     expects_continue: bool
     body: bytes | bytearray = b""
+
+    def same_again(self) -> HttpRequest:
+        """Return a request with this head and no body yet."""
+        return HttpRequest(
+            self.method,
+            self.target,
+            self.path,
+            self.version,
+            self.headers,
+            self.raw_headers,
+            self.content_length,
+            self.keep_alive,
+            self.expects_continue,
+        )
 
 
 @dataclass(frozen=True, slots=True)

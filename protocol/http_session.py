@@ -40,6 +40,8 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 """What to write for an `HttpContinue`."""
 BLANK_BYTES_MAX: Final = 8
 """CR and LF skipped before a request line: four empty lines, where old clients send one."""
+REPEATED_HEAD_BYTES_MAX: Final = 4 * 1024
+"""Longest head that is kept to recognise its repetition; ten thousand connections keep 40 MiB."""
 
 _HEAD_END: Final = b"\r\n\r\n"
 _A: Final = ord("A")
@@ -92,6 +94,8 @@ class HttpSession:
         "_end",
         "_head",
         "_head_bytes",
+        "_last_head",
+        "_last_request",
         "_limits",
         "_line_checked",
         "_request",
@@ -106,6 +110,8 @@ class HttpSession:
         self._line_checked = False  # the request line in _head
         self._request: HttpRequest | None = None  # whose body is coming
         self._head_bytes = 0  # of _request
+        self._last_head = b""
+        self._last_request: HttpRequest | None = None  # its head alone
         self._body = bytearray()
         self._body_bytes_missing = 0
         self._chunks: ChunkDecoder | None = None
@@ -231,7 +237,14 @@ class HttpSession:
     def _begin(self, head: bytes, events: list[HttpEvent]) -> None:
         """Start the request of a whole head; it is complete at once if it has no body."""
         self._blank_bytes = 0
-        request = parse_head(head, self._limits)
+        if head == self._last_head and self._last_request is not None:
+            # Clients repeat their heads, and parsing one costs ten times this comparison.
+            request = self._last_request.same_again()
+        else:
+            request = parse_head(head, self._limits)
+            if len(head) <= REPEATED_HEAD_BYTES_MAX:
+                self._last_head = head
+                self._last_request = request.same_again()
         if self._admit is not None:
             failure = self._admit(request)
             if failure is not None:

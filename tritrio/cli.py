@@ -57,6 +57,11 @@ def _seconds(text: str) -> int:
     raise argparse.ArgumentTypeError(f"expected a number of seconds, got '{text}'")
 
 
+def _verbosity(text: str) -> bool:
+    """Triton has levels; here there are lines for people who search a fault, or none."""
+    return int(text) > 0 if text.isascii() and text.isdigit() else _boolean(text)
+
+
 def _backend_setting(text: str) -> tuple[str, str, str]:
     setting, equals, value = text.partition("=")
     backend, comma, key = setting.rpartition(",")
@@ -102,7 +107,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="BYTES",
         help="most bytes of request bodies and unsent responses held at once",
     )
-    add("--log-verbose", type=_boolean, default=False, metavar="BOOL")
+    add("--log-verbose", type=_verbosity, default=False, metavar="LEVEL|BOOL")
     for name, title, port in (("http", "HTTP", 8000), ("grpc", "gRPC", 8001)):
         add = parser.add_argument_group(title).add_argument
         add(f"--allow-{name}", type=_boolean, default=True, metavar="BOOL")

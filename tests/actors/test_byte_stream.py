@@ -92,17 +92,16 @@ async def test_send_nowait_returns_what_did_not_fit() -> None:
 
 
 async def test_progress_of_a_long_write_is_seen_while_it_waits() -> None:
-    async with connected() as (stream, peer):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stream.send_all, [bytes(30_000_000)])
-            await wait_all_tasks_blocked()
-            first = stream.sent_bytes
-            assert first > 0
-            for _ in range(10):
-                await peer.receive_some(1_000_000)
-            await wait_all_tasks_blocked(0.01)
-            assert stream.sent_bytes > first
-            nursery.cancel_scope.cancel()
+    async with connected() as (stream, peer), trio.open_nursery() as nursery:
+        nursery.start_soon(stream.send_all, [bytes(30_000_000)])
+        await wait_all_tasks_blocked()
+        first = stream.sent_bytes
+        assert first > 0
+        for _ in range(10):
+            await peer.receive_some(1_000_000)
+        await wait_all_tasks_blocked(0.01)
+        assert stream.sent_bytes > first
+        nursery.cancel_scope.cancel()
 
 
 async def test_many_bytes_are_received_in_order() -> None:
@@ -130,8 +129,7 @@ async def test_reset_is_a_broken_resource_in_both_directions() -> None:
         with pytest.raises(trio.BrokenResourceError):
             await stream.receive_some()
         with pytest.raises(trio.BrokenResourceError):
-            for _ in range(3):
-                await stream.send_all([b"x"])
+            await stream.send_all([b"x"])
         with pytest.raises(trio.BrokenResourceError):
             stream.send_nowait([b"x" * JOIN_BYTES_MAX] * 2)
         with pytest.raises(trio.BrokenResourceError):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tritrio.actors._deadlines import SLACK, Deadlines
 
@@ -63,9 +62,11 @@ def test_a_dictionary_does_the_same(steps: list[tuple[str, int, int]]) -> None:
             deadlines.discard(key)
             plain.pop(key, None)
         elif action == "expire":
-            due = sorted((deadline_s, key) for key, deadline_s in plain.items() if deadline_s <= at_s)
+            due = sorted(
+                (deadline_s, key) for key, deadline_s in plain.items() if deadline_s <= at_s
+            )
             assert deadlines.expire(at_s) == [key for _, key in due]
-            for _, key in due:
-                del plain[key]
+            for _, expired in due:
+                del plain[expired]
         assert deadlines.next_s() == min(plain.values(), default=inf)
         assert len(deadlines) == len(plain)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.lowlevel
 from trio.testing import MockClock, wait_all_tasks_blocked
 from tritonclient.grpc import service_pb2 as pb
 
@@ -162,7 +163,7 @@ async def test_client_that_never_reads_cannot_hold_the_shutdown(
             await server.drained()
         assert scope.cancelled_caught
         server.nursery.cancel_scope.cancel()  # what the server does after its exit timeout
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
 
 
 async def test_health_says_so_once_a_shutdown_began(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from tritonclient.grpc import service_pb2 as pb
 from trio.testing import MockClock, wait_all_tasks_blocked
+from tritonclient.grpc import service_pb2 as pb
 
 from tests.support.grpc_client import (
     DEADLINE_EXCEEDED,
@@ -33,16 +33,16 @@ LIVE = "ServerLive"
 
 
 @pytest.mark.parametrize(
-    ("timeout", "seconds"), [("0m", 0.0), ("250m", 0.25), ("1S", 1.0), ("2M", 120.0)]
+    ("limit", "seconds"), [("0m", 0.0), ("250m", 0.25), ("1S", 1.0), ("2M", 120.0)]
 )
 async def test_deadline_expires_exactly_and_cancels_the_request(
-    autojump_clock: MockClock, models: Path, timeout: str, seconds: float
+    autojump_clock: MockClock, models: Path, limit: str, seconds: float
 ) -> None:
     async with memory_server(models, seconds={"plain": 1000.0}) as server:
         client = server.grpc()
         client.infer("plain", [[1]], request_id="busy")
         await wait_all_tasks_blocked()
-        call = client.infer("plain", [[2]], request_id="late", timeout=timeout)
+        call = client.infer("plain", [[2]], request_id="late", timeout=limit)
         assert await call.done() == DEADLINE_EXCEEDED
         assert call.text == "the call's deadline has passed"
         assert call.ended_s - server.start_s == seconds
@@ -147,6 +147,7 @@ async def test_calls_are_answered_as_they_finish(autojump_clock: MockClock, mode
 async def test_refused_call_gets_its_status_and_leaves_its_neighbours_alone(
     autojump_clock: MockClock,
     models: Path,
+    *,
     path: str,
     message: object,
     status: int,
@@ -197,6 +198,7 @@ async def test_unary_call_has_exactly_one_request(
 async def test_fault_of_the_server_is_internal_and_the_server_goes_on(
     autojump_clock: MockClock,
     models: Path,
+    *,
     target: str,
     attribute: str,
     method: str,
@@ -229,7 +231,8 @@ async def test_bytes_may_come_in_any_pieces(
     async with memory_server(models) as server:
         client = server.grpc()
         written: list[bytes] = []
-        write, client.end.write = client.end.write, written.append  # type: ignore[method-assign]
+        write = client.end.write
+        client.end.write = written.append  # type: ignore[assignment, method-assign]
         calls = [client.infer("plain", [[number]]) for number in range(3)]
         while data := b"".join(written):
             written.clear()

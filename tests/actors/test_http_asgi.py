@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,7 +93,9 @@ class _Asgi:
     async def run(self, exchange: Exchange) -> None:
         await self._application(exchange.scope, exchange.receive, exchange.send)
 
-    async def ask(self, path: str, body: bytes = b"", method: str = "POST", **more: Any) -> Exchange:
+    async def ask(
+        self, path: str, body: bytes = b"", method: str = "POST", **more: Any
+    ) -> Exchange:
         exchange = Exchange(scope_of(path, method, **more))
         exchange.put(body)
         await self.run(exchange)
@@ -124,7 +125,7 @@ REQUESTS = [
 
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
 async def test_answers_are_those_of_our_own_server(
-    autojump_clock: MockClock, models: Path, method: str, path: str, body: bytes | None
+    autojump_clock: MockClock, models: Path, *, method: str, path: str, body: bytes | None
 ) -> None:
     async with memory_server(models) as server:
         client: HttpClient = server.http()
@@ -133,7 +134,9 @@ async def test_answers_are_those_of_our_own_server(
         exchange = await _Asgi(server).ask(path, body or b"", method)
         assert exchange.status == expected.status
         assert exchange.body == expected.body
-        headers = {name.decode().lower(): value.decode() for name, value in exchange.sent[0]["headers"]}
+        headers = {
+            name.decode().lower(): value.decode() for name, value in exchange.sent[0]["headers"]
+        }
         assert headers == {
             name: value for name, value in expected.headers.items() if name != "connection"
         }
@@ -224,9 +227,7 @@ async def test_announced_body_that_is_too_large_is_refused_at_once(
     autojump_clock: MockClock, models: Path
 ) -> None:
     async with memory_server(models, http_input_bytes_max=10) as server:
-        exchange = _Asgi(server).begin(
-            INFER.format("plain"), headers=[(b"content-length", b"11")]
-        )
+        exchange = _Asgi(server).begin(INFER.format("plain"), headers=[(b"content-length", b"11")])
         await wait_all_tasks_blocked()
         assert exchange.status == 400
 
@@ -252,5 +253,3 @@ async def test_lifespan_is_agreed_to(autojump_clock: MockClock, models: Path) ->
             "lifespan.startup.complete",
             "lifespan.shutdown.complete",
         ]
-
-

@@ -168,9 +168,7 @@ async def test_connection_is_not_cut_while_the_server_owes_the_answer(
         assert response.at_s - server.start_s == 1000.0
 
 
-async def test_reader_that_stalls_is_cut_in_time(
-    autojump_clock: MockClock, models: Path
-) -> None:
+async def test_reader_that_stalls_is_cut_in_time(autojump_clock: MockClock, models: Path) -> None:
     async with memory_server(models) as server:
         client = server.http(capacity_bytes=50)
         client.infer("plain", [[1]])

@@ -67,8 +67,8 @@ def test_the_highest_ready_version_is_the_default() -> None:
 @pytest.mark.parametrize(
     ("name", "asked", "code", "words"),
     [
-        ("nobody", "", ErrorCode.INVALID_ARG, ["'nobody'"]),
-        ("nobody", "1", ErrorCode.INVALID_ARG, ["'nobody'"]),
+        ("nobody", "", ErrorCode.NOT_FOUND, ["'nobody'"]),
+        ("nobody", "1", ErrorCode.NOT_FOUND, ["'nobody'"]),
         ("broken", "", ErrorCode.NOT_FOUND, ["'broken'"]),
         ("never", "", ErrorCode.NOT_FOUND, ["'never'"]),
         ("model", "3", ErrorCode.NOT_FOUND, ["'model'", "3"]),

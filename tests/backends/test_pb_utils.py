@@ -103,14 +103,20 @@ def test_dlpack_shares_memory_both_ways() -> None:
         assert np.shares_memory(other.as_numpy(), array)
 
 
+def test_dlpack_shares_bf16_which_numpy_does_not_know() -> None:
+    array = np.array([[1, 2.5], [-3, 0]], ml_dtypes.bfloat16)
+    tensor = pb_utils.Tensor("X", array)
+    for source in (tensor, tensor.to_dlpack()):
+        other = pb_utils.Tensor.from_dlpack("Y", source)
+        assert other.as_numpy().dtype == ml_dtypes.bfloat16
+        assert other.as_numpy().tolist() == [[1, 2.5], [-3, 0]]
+        assert np.shares_memory(other.as_numpy(), array)
+
+
 @pytest.mark.parametrize(
     ("array", "message"),
     [
         (np.array(["a"], object), "Tensor 'X' is BYTES, which numpy cannot share as DLPack"),
-        (
-            np.zeros(1, ml_dtypes.bfloat16),
-            "Tensor 'X' is BF16, which numpy cannot share as DLPack",
-        ),
         (
             np.zeros((2, 2), np.float32).T,
             (

@@ -129,7 +129,9 @@ async def test_module_with_an_application_is_what_the_hypercorn_command_takes(
     command = [sys.executable, "-m", "hypercorn", "--worker-class", "trio"]
     command += ["--bind", f"{HOST}:{port}", "--workers", "0", "serve:app"]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment)
+    process = subprocess.Popen(  # noqa: ASYNC220 - it blocks nobody but this test
+        command, cwd=tmp_path, env=environment
+    )
     try:
         for _ in range(ATTEMPTS):
             try:

@@ -348,6 +348,26 @@ def test_unknown_path_is_404(server: ServerProcess) -> None:
 # What no client library sends.
 
 
+def test_pipelined_requests_are_answered_in_order(server: ServerProcess) -> None:
+    bodies = [infer_body([float(number)], [1, 1]) for number in range(5)]
+    with connect(server.http_port) as connection:
+        connection.sendall(b"".join(request("POST", INFER, body) for body in bodies))
+        received = b""
+        while received.count(b'"data":[') < len(bodies):
+            received += connection.recv(65536)
+    values = re.findall(rb'"data":\[([0-9.]+)\]', received)
+    assert [float(value) for value in values] == [0, 1, 2, 3, 4]
+
+
+def test_websocket_is_turned_away(server: ServerProcess, own: bool) -> None:
+    fields = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    fields["Sec-WebSocket-Key"] = "dGhlIHNhbXBsZSBub25jZQ=="
+    with connect(server.http_port) as connection:
+        answer = exchange(connection, "GET", "/v2", b"", fields)
+    # RFC 9110 7.8: an offer may be ignored. hypercorn takes it up, so there it is refused.
+    assert answer.status == (200 if own else 403)
+
+
 @pytest.mark.parametrize(
     "message",
     [

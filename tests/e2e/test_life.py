@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import re
 import signal
 import socket
+import struct
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -118,6 +121,8 @@ def failed_start(tmp_path: Path, repository: Path, *flags: str) -> str:
         ("--backend-config=python", ["--backend-config", "<setting>=<value>", "'python'"]),
         ("--no-such-flag=1", ["--no-such-flag"]),
         ("surplus", ["surplus"]),
+        ("--http-address=no.such.host.invalid", ["HTTP", "no.such.host.invalid"]),
+        ("--log-verbose=-1", ["--log-verbose", "'-1'"]),
     ],
 )
 def test_bad_flag_ends_the_start_with_one_line_that_names_it(
@@ -289,6 +294,71 @@ def test_grpc_call_in_flight_finishes_while_new_ones_are_unavailable(
         assert isinstance(result, triton_grpc.InferResult), result
         assert result.as_numpy("OUTPUT0").tolist() == [1, 2]
     assert (gate / "finalized").exists()
+
+
+def test_open_stream_is_finished_and_then_ended(
+    repository: Path, gate: Path, tmp_path: Path
+) -> None:
+    requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    message = triton_grpc.service_pb2.ModelInferRequest(model_name="gate")
+    message.inputs.add(name="INPUT0", datatype="FP32", shape=[2])
+    message.raw_input_contents.append(np.array([1, 2], np.float32).tobytes())
+    with (
+        running_server(repository, tmp_path / "log") as server,
+        grpc.insecure_channel(server.grpc_url) as channel,
+    ):
+        stub = triton_grpc.service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        idle = stub.ModelStreamInfer(iter([]))
+        call = stub.ModelStreamInfer(iter(requests.get, None))
+        requests.put(message)
+        wait_until_exists(gate / "started", server)
+        server.send_signal(signal.SIGTERM)
+        server.wait_for_log("stopping")
+        (gate / "go").touch()
+        answer = next(call).infer_response
+        assert answer.raw_output_contents[0] == message.raw_input_contents[0]
+        with pytest.raises(grpc.RpcError) as caught:
+            next(call)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert caught.value.details() == "the server is exiting"
+        assert list(idle) == []
+        assert server.wait(EXIT_SLACK_S) == 0
+        requests.put(None)
+
+
+@pytest.mark.parametrize("http_server", HTTP_SERVERS)
+def test_request_of_a_client_that_left_is_not_executed(
+    http_server: str, repository: Path, gate: Path, tmp_path: Path
+) -> None:
+    with (
+        running_server(repository, tmp_path / "log", f"--http-server={http_server}") as server,
+        connect(server.http_port) as busy,
+    ):
+        busy.sendall(infer_request("gate", [1]))
+        wait_until_exists(gate / "started", server)  # the only instance is occupied
+        for how in ("FIN", "RST"):
+            leaver = connect(server.http_port)
+            leaver.sendall(infer_request("gate", [2]))
+            wait_until_pending(server, 1)
+            if how == "RST":
+                leaver.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            leaver.close()
+            wait_until_pending(server, 0)
+        (gate / "go").touch()
+        assert receive(busy).status == 200
+        (stats,) = ask(server.http_port, "GET", "/v2/models/gate/stats").json()["model_stats"]
+        assert stats["execution_count"] == 1
+        assert server.stop() == 0
+
+
+def wait_until_pending(server: ServerProcess, count: int) -> None:
+    """Wait until so many requests are queued, by the server's own gauge."""
+    line = f'nv_inference_pending_request_count{{model="gate",version="1"}} {count}'
+    for _ in range(500):
+        if line in ask(server.metrics_port, "GET", "/metrics").body.decode():
+            return
+        assert not server.has_ended(0.02), server.log()
+    pytest.fail(f"never saw {line}")
 
 
 @pytest.mark.parametrize("http_server", HTTP_SERVERS)

@@ -316,3 +316,30 @@ def test_any_bytes_give_events_within_bounds_whatever_the_cuts(
     assert failures == events[len(events) - len(failures) :]
     assert len(failures) <= 1
     assert len(failures + session.receive_eof()) <= 1
+
+
+def test_a_repeated_head_gives_a_request_of_its_own() -> None:
+    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\n"
+    session = HttpSession(HttpLimits())
+    first, second, third = session.receive_data(head + b"abc" + head + b"def" + head + b"ghi")
+    assert isinstance(first, HttpRequest)
+    assert isinstance(second, HttpRequest)
+    assert isinstance(third, HttpRequest)
+    assert [bytes(request.body) for request in (first, second, third)] == [b"abc", b"def", b"ghi"]
+    assert (second.method, second.path, second.headers) == (
+        first.method,
+        first.path,
+        first.headers,
+    )
+    assert second.content_length == 3
+    assert second.keep_alive
+
+
+def test_a_head_that_differs_in_one_byte_is_not_taken_for_the_last_one() -> None:
+    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\n"
+    session = HttpSession(HttpLimits())
+    session.receive_data(head + b"abc" + head.replace(b"models/m", b"models/n") + b"d")
+    assert session.state is HttpState.BODY
+    (second,) = session.receive_data(b"ef")
+    assert isinstance(second, HttpRequest)
+    assert second.path == b"/v2/models/n/infer"

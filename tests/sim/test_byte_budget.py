@@ -83,7 +83,9 @@ async def test_http_response_beyond_the_budget_is_503_and_the_connection_stays(
 ) -> None:
     """A response that a slow reader would keep in memory counts like a request."""
     rows = [list(range(1_000_000, 1_010_000))] * 4
-    async with memory_server(models, byte_budget=len(infer_bytes("plain", rows)) + 10_000) as server:
+    async with memory_server(
+        models, byte_budget=len(infer_bytes("plain", rows)) + 10_000
+    ) as server:
         client = server.http()
         response = await client.ask("plain", rows)
         assert (response.status, response.json) == (503, {"error": USED_UP})

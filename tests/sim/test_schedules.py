@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.support.grpc_client import DEADLINE_EXCEEDED, OK, Call, infer_message, rows_of
 from tests.support.memory_server import MemoryServer, memory_server, write_models

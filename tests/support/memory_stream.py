@@ -96,7 +96,7 @@ class ServerEnd:
         self._outgoing.end()
 
     async def aclose(self) -> None:
-        """As TCP does it: closing with bytes unread resets, and the reset overtakes what we sent."""
+        """Close as TCP does: with bytes unread it resets, and the reset overtakes what we sent."""
         self.closed = True
         if self._incoming.data:
             self._outgoing.reset()
@@ -139,6 +139,6 @@ class ClientEnd:
 
 
 def connection(capacity_bytes: float = inf) -> tuple[ClientEnd, ServerEnd]:
-    """Return both ends of a new connection; `capacity_bytes` bounds what the client leaves unread."""
+    """Return both ends; `capacity_bytes` bounds what the client leaves unread."""
     up, down = Pipe(inf), Pipe(capacity_bytes)
     return ClientEnd(down, up), ServerEnd(up, down)
