@@ -125,9 +125,10 @@ def _common_rows(inputs: dict[str, Tensor], spec: ModelSpec) -> int:
             )
     if rows is None:
         return 1
-    if rows > spec.max_batch_size:
+    if rows == 0 or rows > spec.max_batch_size:
         raise invalid_argument(
-            f"batch size must be at most {spec.max_batch_size} for model '{spec.name}', got {rows}"
+            f"the batch dimension in front of each shape must be from 1 to {spec.max_batch_size} "
+            f"for model '{spec.name}', got {rows}"
         )
     return rows
 

@@ -134,11 +134,11 @@ async def test_calls_are_answered_as_they_finish(autojump_clock: MockClock, mode
     ("path", "message", "status"),
     [
         ("ModelInfer", b"\xff\xff\xff", INTERNAL),
-        ("ModelInfer", infer_message("missing", [[1]]), INVALID_ARGUMENT),
+        ("ModelInfer", infer_message("missing", [[1]]), NOT_FOUND),
         ("ModelInfer", infer_message("plain", [[1]] * 5), INVALID_ARGUMENT),
         ("ModelInfer", infer_message("repeat", [[1]]), UNIMPLEMENTED),
         ("ModelMetadata", b"\x0a\x02\xff\xff", INTERNAL),
-        ("ModelMetadata", pb.ModelMetadataRequest(name="missing"), INVALID_ARGUMENT),
+        ("ModelMetadata", pb.ModelMetadataRequest(name="missing"), NOT_FOUND),
         ("ModelMetadata", pb.ModelMetadataRequest(name="plain", version="7"), NOT_FOUND),
         ("NoSuchMethod", b"", UNIMPLEMENTED),
         ("/no.Such/Service", b"", UNIMPLEMENTED),

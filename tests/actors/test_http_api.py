@@ -69,7 +69,7 @@ async def test_index_lists_every_model(autojump_clock: MockClock, models: Path) 
 @pytest.mark.parametrize(
     ("path", "body", "status", "text"),
     [
-        ("/v2/models/missing", None, 400, "expected the name of a known model, got 'missing'"),
+        ("/v2/models/missing", None, 404, "expected the name of a known model, got 'missing'"),
         ("/v2/models/plain/versions/7", None, 404, "7"),
         (INFER, b"", 400, "expected an inference request as JSON, got an empty body"),
         (INFER, b"[1", 400, ""),
@@ -182,5 +182,5 @@ async def test_refused_requests_are_counted_by_their_model(
         client.infer("plain", [[1]] * 5)
         client.infer("repeat", [[1, 1]])
         client.infer("missing", [[1]])
-        assert [(await client.response()).status for _ in range(4)] == [400, 400, 501, 400]
+        assert [(await client.response()).status for _ in range(4)] == [400, 400, 501, 404]
         assert server.counts("plain") == (0, 2, 0)

@@ -167,7 +167,7 @@ SHAPES = [
     Case("an empty shape", one(shape=[], data=[1]), 400),
     Case("no batch dim", one(shape=[2]), 400),
     Case("one dim too many", one(shape=[1, 1, 2]), 400),
-    Case("batch 0", one(shape=[0, 2], data=[]), Differs(400, 200, "batch-zero")),
+    Case("batch 0", one(shape=[0, 2], data=[]), 400),
     Case("batch 8", one(shape=[8, 1], data=list(range(8))), 200),
     Case("batch 9", one(shape=[9, 1], data=list(range(9))), 400),
     Case(
