@@ -75,6 +75,8 @@ class SocketStream:
         sock.setblocking(False)
         if sock.family in {socket.AF_INET, socket.AF_INET6}:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A peer that vanished while it is owed an answer is noticed in the end, too.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket = sock
         self.sent_bytes = 0
         self._more = False  # the last read filled its buffer, so the next will find bytes

@@ -97,7 +97,6 @@ class Frontend:
         """Close the ports and idle connections; tell the others to go after their answers."""
         self._draining = True
         self._accepting.cancel()
-        self._accepting.cancel()
         for connection in list(self._connections):
             connection.begin_shutdown()
         if not self._connections:

@@ -129,7 +129,7 @@ class GrpcConnection:
         self._taken = Wakeup()  # set when the writing task has taken the output
         self._sending_bytes = 0
         self._writing = False
-        self._draining = False
+        self._shutdown = trio.Event()
         self._progress = 0
         self._ledger = Ledger()
         self._held_bytes = 0
@@ -140,8 +140,7 @@ class GrpcConnection:
             with self._scope:
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
-                    if self._draining:
-                        nursery.start_soon(self._leave)
+                    nursery.start_soon(self._leave)
                     nursery.start_soon(self._write_all)
                     nursery.start_soon(self._expire_all)
                     self._flush()
@@ -159,13 +158,11 @@ class GrpcConnection:
 
     def begin_shutdown(self) -> None:
         """Tell the client to go elsewhere; calls in flight are finished."""
-        if not self._draining:
-            self._draining = True
-            if self._nursery is not None:
-                self._nursery.start_soon(self._leave)
+        self._shutdown.set()
 
     async def _leave(self) -> None:
         """Send the two GOAWAYs: the first asks for no more calls, the second ends them."""
+        await self._shutdown.wait()
         self._session.start_shutdown()
         self._flush()
         await trio.sleep(GOAWAY_GRACE_S)

@@ -8,6 +8,7 @@ that left only to those who listen.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeAlias, final
 
 import trio
@@ -61,7 +62,8 @@ class HttpApplication:
                 if answered is None:
                     return
                 response = answered
-            with trio.move_on_after(WRITE_TIMEOUT_S):
+            with trio.move_on_after(WRITE_TIMEOUT_S), suppress(trio.BusyResourceError):
+                # Busy: the client left at this moment, and hypercorn is closing its connection.
                 await _send(response, send, head_only=request.method == b"HEAD")
         finally:
             body.release()

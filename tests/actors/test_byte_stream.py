@@ -157,6 +157,8 @@ async def test_stream_takes_an_accepted_socket_over() -> None:
         accepted = await listener.accept()
         stream = SocketStream.from_trio(accepted)
         assert accepted.socket.fileno() == -1
+        assert stream._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert stream._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         await stream.send_all([b"hello"])
         assert await peer.receive_some(10) == b"hello"
         await stream.aclose()

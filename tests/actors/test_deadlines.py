@@ -31,6 +31,16 @@ def test_discarded_keys_do_not_expire() -> None:
     assert deadlines.next_s() == inf
 
 
+def test_key_that_is_used_again_has_its_new_deadline() -> None:
+    deadlines = Deadlines[int]()
+    deadlines.add(1, 1.0)
+    deadlines.discard(1)
+    deadlines.add(1, 5.0)
+    assert deadlines.next_s() == 5.0
+    assert deadlines.expire(4.0) == []
+    assert deadlines.expire(5.0) == [1]
+
+
 def test_discarded_deadlines_do_not_pile_up() -> None:
     deadlines = Deadlines[int]()
     deadlines.add(0, 0.0)  # on top for ever

@@ -79,6 +79,22 @@ async def test_pipelined_requests_are_all_answered_before_the_close(
         await server.drained()
 
 
+async def test_connection_whose_answer_is_being_read_closes_after_it(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    """The answer had begun, and promised that the connection stays open."""
+    async with memory_server(models) as server:
+        client = server.http(capacity_bytes=10)
+        client.infer("plain", [[1]])
+        await wait_all_tasks_blocked()
+        server.begin_shutdown()
+        response = await client.response()
+        assert response.rows == [[1]]
+        assert "connection" not in response.headers
+        assert await client.closed() == server.start_s
+        await server.drained()
+
+
 async def test_request_on_its_way_is_answered_before_the_close(
     autojump_clock: MockClock, models: Path
 ) -> None:
@@ -143,6 +159,20 @@ async def test_open_stream_ends_with_the_shutdown_once_it_is_answered(
         assert await stream.done() == UNAVAILABLE
         await server.drained()
         assert server.elapsed_s() == 1.0
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_shutdown_may_begin_at_any_step_of_a_connections_end(
+    autojump_clock: MockClock, models: Path, steps: int
+) -> None:
+    async with memory_server(models) as server:
+        client = server.grpc()
+        await wait_all_tasks_blocked()
+        client.end.reset()
+        for _ in range(steps):
+            await trio.lowlevel.checkpoint()
+        server.begin_shutdown()
+        await server.drained()
 
 
 async def test_stream_without_requests_ends_with_the_shutdown(

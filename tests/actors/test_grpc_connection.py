@@ -268,6 +268,18 @@ async def test_reader_of_nothing_is_cut_in_time(autojump_clock: MockClock, model
         assert server.used_bytes == 0
 
 
+async def test_reader_that_is_slow_but_reads_is_not_cut(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models) as server:
+        client = server.grpc(capacity_bytes=16, reads=False)
+        client.infer("plain", [[number] for number in range(4)])
+        for _ in range(10):
+            await trio.sleep(Patience().write_s / 2)
+            assert await client.end.read()
+        assert server.parts.grpc.connection_count == 1
+
+
 async def test_protocol_error_ends_the_connection_and_cancels_its_calls(
     autojump_clock: MockClock, models: Path
 ) -> None:

@@ -163,7 +163,8 @@ async def test_clients_that_leave_during_the_decoding_cost_nothing(models: Path)
         clients = [server.http() for _ in range(3 * CODEC_THREADS_MAX)]
         for client in clients:
             client.infer("plain", rows)
-        await trio.lowlevel.checkpoint()
+        await wait_all_tasks_blocked()  # the threads decode
+        assert server.parts.http.connection_count == len(clients)
         for client in clients:
             client.end.close()
         with trio.fail_after(10):

@@ -45,6 +45,24 @@ async def test_body_that_stops_coming_is_refused_in_time(
         assert server.used_bytes == 0
 
 
+async def test_client_that_leaves_while_it_is_answered_is_nobodys_fault(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models) as server:
+        application = HttpApplication(api=server.parts.http_api, budget=server.parts.budget)
+
+        async def receive() -> dict[str, Any]:
+            await trio.sleep(1.0)
+            return {"type": "http.request", "body": b"{}"}
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.body":
+                raise trio.BusyResourceError("the connection is being closed")
+
+        await application(POST, receive, send)
+        assert server.used_bytes == 0
+
+
 async def test_websocket_is_turned_away(autojump_clock: MockClock, models: Path) -> None:
     async with memory_server(models) as server:
         application = HttpApplication(api=server.parts.http_api, budget=server.parts.budget)

@@ -273,9 +273,11 @@ async def test_refusal_reaches_a_client_that_has_shut_its_side_down(
     autojump_clock: MockClock, models: Path
 ) -> None:
     async with memory_server(models) as server:
-        client = server.http()
+        client = server.http(capacity_bytes=10)
         client.send(b"BAD\r\n\r\n")
+        await wait_all_tasks_blocked()  # the answer is being written
         client.end.half_close()
+        await wait_all_tasks_blocked()
         assert (await client.response()).status == 400
 
 

@@ -1,16 +1,17 @@
-"""One server with the example models for every test of this directory that only asks it."""
+"""Model repositories, and one server with the examples for every test that only asks it."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.server_process import ROOT, ServerProcess, running_server
 
-from .models import EXAMPLES
+from .models import EXAMPLES, GATE, write_python_model
 
 
 @pytest.fixture(scope="session")
@@ -29,4 +30,20 @@ def examples(weights: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with running_server(EXAMPLES, tmp_path_factory.mktemp("examples") / "log") as server:
         yield server
         assert server.stop() == 0
-    assert "Traceback" not in server.log()
+        assert "Traceback" not in server.log()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    path = tmp_path / "models"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def gate(tmp_path: Path, repository: Path) -> Path:
+    """A directory: the model `gate` has `started` there, and answers once there is `go`."""
+    place = tmp_path / "gate"
+    place.mkdir()
+    write_python_model(repository, "gate", GATE, place=place)
+    return place

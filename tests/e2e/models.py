@@ -5,6 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
+from tests.support.server_process import ServerProcess
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "repo_examples"
 
 GATE = """
@@ -86,3 +90,13 @@ def write_python_model(
     version.mkdir(parents=True)
     (version / "model.py").write_text(source.replace("{place!r}", repr(str(place))))
     (version.parent / "config.pbtxt").write_text(CONFIG.format(kind=kind))
+
+
+def wait_until_exists(path: Path, server: ServerProcess) -> None:
+    """Wait for what a model of this server does to a file."""
+    for _ in range(1500):
+        if path.exists():
+            return
+        if server.has_ended(0.02):
+            break
+    pytest.fail(f"{path.name} never came:\n{server.log()}")

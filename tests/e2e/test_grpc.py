@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tests.support.server_process import ServerProcess, running_server
 
-from .models import GATE, copy_example, write_python_model
+from .models import GATE, copy_example, wait_until_exists, write_python_model
 from .raw_http import ask
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -37,7 +37,7 @@ def server(gate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         yield running
         (gate / "go").touch()
         assert running.stop() == 0
-    assert "Traceback" not in running.log()
+        assert "Traceback" not in running.log()
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_metadata_of_any_kind_does_no_harm(channel: grpc.Channel) -> None:
 def test_errors_have_their_code_and_one_sentence(channel: grpc.Channel) -> None:
     stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
     error = refused(stub.ModelInfer, message(VALUES, "nothing"), timeout=LIMIT_S)
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.code() is grpc.StatusCode.NOT_FOUND
     assert "nothing" in error.details()
     wrong = message(VALUES)
     wrong.inputs[0].datatype = "INT32"
@@ -115,21 +115,13 @@ def failures(server: ServerProcess) -> tuple[int, int]:
     return counts["success"]["count"], counts["fail"]["count"]
 
 
-def wait_until_started(gate: Path, server: ServerProcess) -> None:
-    for _ in range(1000):
-        if (gate / "started").exists():
-            return
-        assert not server.has_ended(0.02), server.log()
-    pytest.fail("the model was never executed")
-
-
 def test_deadline_and_cancel_free_what_waits(
     channel: grpc.Channel, server: ServerProcess, gate: Path
 ) -> None:
     stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
     values = np.array([1, 2], np.float32)
     running = stub.ModelInfer.future(message(values, "gate"), timeout=LIMIT_S)
-    wait_until_started(gate, server)  # it now occupies the only instance
+    wait_until_exists(gate / "started", server)  # it now occupies the only instance
     error = refused(stub.ModelInfer, message(values, "gate"), timeout=0.05)
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     waiting = stub.ModelInfer.future(message(values, "gate"), timeout=LIMIT_S)

@@ -48,7 +48,7 @@ def server(
     with running_server(repository, directory / "log", f"--http-server={request.param}") as running:
         yield running
         assert running.stop() == 0
-    assert "Traceback" not in running.log()
+        assert "Traceback" not in running.log()
 
 
 @pytest.fixture

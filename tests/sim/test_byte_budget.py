@@ -8,7 +8,14 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.support.grpc_client import OK, UNAVAILABLE, infer_message, rows_of
+from tests.support.grpc_client import (
+    OK,
+    UNAVAILABLE,
+    UNIMPLEMENTED,
+    framed,
+    infer_message,
+    rows_of,
+)
 from tests.support.http_client import infer_body, infer_bytes, request_bytes
 from tests.support.memory_server import DELAY_S, memory_server
 from tritrio.actors._connection_watch import Patience
@@ -82,7 +89,7 @@ async def test_http_response_beyond_the_budget_is_503_and_the_connection_stays(
     autojump_clock: MockClock, models: Path
 ) -> None:
     """A response that a slow reader would keep in memory counts like a request."""
-    rows = [list(range(1_000_000, 1_010_000))] * 4
+    rows = [list(range(1_000_000, 1_010_000))] * 2  # less than what a thread would decode
     async with memory_server(
         models, byte_budget=len(infer_bytes("plain", rows)) + 10_000
     ) as server:
@@ -120,6 +127,23 @@ async def test_grpc_message_beyond_the_budget_is_unavailable_and_its_neighbours_
         assert server.counts("plain") == (0, 0, 0)
         again = client.infer("plain", [[3]])
         assert await again.done() == OK
+
+
+async def test_grpc_message_is_refused_before_all_of_it_has_come(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models, byte_budget=10_000) as server:
+        client = server.grpc()
+        call = client.call("ModelInfer", end=False)
+        data = framed(infer_message("plain", [list(range(10_000))]))
+        for start in range(0, 20_000, 4_000):
+            if call.status is None:
+                client.send_data(call.stream_id, data[start : start + 4_000], end=False)
+                await wait_all_tasks_blocked()
+                assert server.parts.budget.peak_bytes > start // 2
+        assert call.status == UNAVAILABLE
+        assert call.text == USED_UP
+        assert server.used_bytes == 0
 
 
 async def test_many_small_grpc_calls_cannot_exceed_the_budget(
@@ -209,14 +233,31 @@ async def test_grpc_reader_that_stalls_keeps_its_answers_in_the_budget(
 
 
 async def test_grpc_socket_that_is_not_read_stops_being_served(
-    autojump_clock: MockClock, models: Path
+    autojump_clock: MockClock, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that opens its windows, asks and never reads costs a bounded amount."""
+    monkeypatch.setattr("tritrio.actors.grpc_connection.OUTPUT_BYTES_MAX", 4000)
     async with memory_server(models) as server:
         client = server.grpc(capacity_bytes=1000, reads=False)
         for _ in range(400):
             client.call("/not/served", b"")
+            await wait_all_tasks_blocked()
+            assert server.used_bytes < 7000
         await trio.sleep(Patience().write_s - 1)
         assert server.parts.grpc.connection_count == 1
         await trio.sleep(3)
         assert server.parts.grpc.connection_count == 0
+
+
+async def test_grpc_socket_that_is_read_again_is_served_again(
+    autojump_clock: MockClock, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritrio.actors.grpc_connection.OUTPUT_BYTES_MAX", 4000)
+    async with memory_server(models) as server:
+        client = server.grpc(capacity_bytes=1000, reads=False)
+        calls = []
+        for _ in range(400):
+            calls.append(client.call("/not/served", b""))
+            await wait_all_tasks_blocked()
+        server.nursery.start_soon(client.run)
+        assert {await call.done() for call in calls} == {UNIMPLEMENTED}

@@ -132,18 +132,20 @@ async def test_rst_stream_cancels_one_of_several_calls_only(
         assert server.counts("batched") == (2, 1, 0)
 
 
+@pytest.mark.parametrize("count", [1, 2])
 async def test_http_half_close_is_answered_if_the_server_is_told_so(
-    autojump_clock: MockClock, models: Path
+    autojump_clock: MockClock, models: Path, count: int
 ) -> None:
     async with memory_server(models, http_half_close=True) as server:
         client = server.http()
-        client.infer("batched", [[1]])
-        client.infer("batched", [[2]])
+        for number in range(count):
+            client.infer("batched", [[number]])
         await wait_all_tasks_blocked()
         client.end.half_close()
-        assert [(await client.response()).rows for _ in range(2)] == [[[1]], [[2]]]
+        for number in range(count):
+            assert (await client.response()).rows == [[number]]
         assert await client.closed() - server.start_s == DELAY_S
-        assert server.counts("batched") == (2, 0, 0)
+        assert server.counts("batched") == (count, 0, 0)
 
 
 async def test_reset_cancels_even_if_half_closes_are_answered(
