@@ -100,6 +100,7 @@ class Reply:
     def close(self) -> None:
         """Stop waiting: cancels the request unless its final response was sent; idempotent."""
         self._responses.clear()
+        self.notify = None  # which knows the receiver, which knows this: a cycle
         if self._done:
             return
         self._done = True
