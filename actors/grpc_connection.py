@@ -21,6 +21,7 @@ from ..memory.budget import ByteBudget
 from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.grpc_session import (
     CallCancelled,
+    CallEvent,
     CallStarted,
     ConnectionClosed,
     GrpcEvent,
@@ -128,6 +129,7 @@ class GrpcConnection:
         self._output = Wakeup()  # set when there may be something to write
         self._taken = Wakeup()  # set when the writing task has taken the output
         self._sending_bytes = 0
+        self._short = False  # whether the budget lacks room for what has come
         self._writing = False
         self._shutdown = trio.Event()
         self._progress = 0
@@ -196,9 +198,12 @@ class GrpcConnection:
             if not data:
                 self._scope.cancel()
                 return
-            for event in session.receive_data(data):
+            events = session.receive_data(data)
+            self._short = not self._try_settle()  # before what has come whole is started
+            for event in events:
                 self._handle(event)
-            self._settle_budget()
+            if self._short:
+                self._settle_budget()
             if session.has_output or session.should_close:
                 self._flush()
             while session.output_bytes > OUTPUT_BYTES_MAX:
@@ -217,15 +222,16 @@ class GrpcConnection:
         call = self._calls.get(event.stream_id)
         if call is None:
             return
-        match event:
-            case MessageReceived():
-                call.feed_message(event.data)
-            case HalfClosed():
+        if isinstance(event, MessageReceived):
+            call.feed_message(event.data)
+            if event.ends:
                 call.feed_half_close()
-            case WindowOpened():
-                call.feed_writable()
-            case CallCancelled():
-                call.scope.cancel()
+        elif isinstance(event, HalfClosed):
+            call.feed_half_close()
+        elif isinstance(event, WindowOpened):
+            call.feed_writable()
+        else:
+            call.scope.cancel()
 
     def _start(self, event: CallStarted) -> None:
         stream_id, now_s = event.stream_id, trio.current_time()
@@ -256,26 +262,27 @@ class GrpcConnection:
 
     # Direct calls.
 
-    def _handle_direct(self, call: _DirectCall, event: GrpcEvent) -> None:
-        match event:
-            case MessageReceived(stream_id=stream_id, data=data):
-                if call.message is None:
-                    call.message = data
-                    self._ledger.bytes += len(data)
-                    self._session.consumed(stream_id, len(data))
-                else:
-                    error = RequestError(ErrorCode.INTERNAL, "expected one request, got several")
-                    self._fail_direct(stream_id, error)
-            case HalfClosed(stream_id=stream_id):
+    def _handle_direct(self, call: _DirectCall, event: CallEvent) -> None:
+        stream_id = event.stream_id
+        if isinstance(event, MessageReceived):
+            # It counts as unconsumed until the call ends, since tensors are views on it.
+            if call.message is not None:
+                error = RequestError(ErrorCode.INTERNAL, "expected one request, got several")
+                self._fail_direct(stream_id, error)
+                return
+            call.message = event.data
+            if event.ends:
                 self._start_direct(stream_id, call)
-            case CallCancelled(stream_id=stream_id):
-                self._forget_direct(stream_id)
+        elif isinstance(event, HalfClosed):
+            self._start_direct(stream_id, call)
+        elif isinstance(event, CallCancelled):
+            self._forget_direct(stream_id)
 
     def _start_direct(self, stream_id: int, call: _DirectCall) -> None:
         try:
             if call.message is None:
                 raise RequestError(ErrorCode.INTERNAL, "expected one request message, got none")
-            if not self._try_settle():
+            if self._short:
                 raise RequestError(ErrorCode.UNAVAILABLE, BUDGET_USED_UP)
             call.reply = call.method.start(call.message, call.arrived_s)
         except RequestError as error:
@@ -296,8 +303,7 @@ class GrpcConnection:
         except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
             self._fail_direct(stream_id, _server_fault(call.method.path))
             return
-        self._session.send_message(stream_id, buffers)
-        self._session.end_call(stream_id, Status.OK)
+        self._session.answer(stream_id, buffers)
         self._forget_direct(stream_id)
         self._flush()
 
@@ -312,8 +318,6 @@ class GrpcConnection:
     def _forget_direct(self, stream_id: int) -> None:
         call = self._direct_calls.pop(stream_id)
         self._deadlines.discard(stream_id)
-        if call.message is not None:
-            self._ledger.bytes -= len(call.message)
         if call.reply is not None:
             call.reply.close()
 
@@ -385,7 +389,6 @@ class GrpcConnection:
                 if session.should_close:
                     self._scope.cancel()
                     return
-                self._output = Wakeup()
                 await self._output.wait()
                 continue
             await self._write()

@@ -40,7 +40,8 @@ NOT_POST: Final = encode_fields([(":status", "405"), ("allow", "POST"), ("conten
 NOT_GRPC: Final = encode_fields([(":status", "415"), ("content-length", "0")])
 
 _OK: Final = [("grpc-status", "0")]
-_OK_TRAILERS: Final = encode_fields(_OK)
+OK_TRAILERS: Final = encode_fields(_OK)
+"""The header block behind the last message of a call that went well."""
 _OK_ALONE: Final = encode_fields([*_RESPONSE_FIELDS, *_OK])
 
 
@@ -141,7 +142,7 @@ def trailers(
       TypeError: A "-bin" value is not bytes, or another one not str.
     """
     if status is Status.OK and not message and not metadata:
-        return _OK_ALONE if alone else _OK_TRAILERS
+        return _OK_ALONE if alone else OK_TRAILERS
     fields = list(_RESPONSE_FIELDS) if alone else []
     fields.append(("grpc-status", str(status.value)))
     if message:

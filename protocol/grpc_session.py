@@ -19,7 +19,7 @@ from .grpc_compression import (
     choose_encoding,
     compress_message,
 )
-from .grpc_headers import RESPONSE_HEADERS, CallHead, Metadata, trailers
+from .grpc_headers import OK_TRAILERS, RESPONSE_HEADERS, CallHead, Metadata, trailers
 from .grpc_messages import PREFIX_BYTES, MessageInbox
 from .http2_events import (
     ConnectionFailed,
@@ -86,10 +86,17 @@ class CallStarted:
 
 @dataclass(slots=True)
 class MessageReceived:
-    """A whole message of a call, decompressed; the receiver owns `data`."""
+    """A whole message of a call, decompressed; the receiver owns `data`.
+
+    Attributes:
+      stream_id: The call.
+      data: The message.
+      ends: Whether it is known to be the client's last; no `HalfClosed` follows then.
+    """
 
     stream_id: int
     data: bytes | bytearray
+    ends: bool = False
 
 
 @dataclass(slots=True)
@@ -124,9 +131,9 @@ class ConnectionClosed:
     reason: str
 
 
-GrpcEvent: TypeAlias = (
-    CallStarted | MessageReceived | HalfClosed | CallCancelled | WindowOpened | ConnectionClosed
-)
+CallEvent: TypeAlias = MessageReceived | HalfClosed | CallCancelled | WindowOpened
+"""What happens to a call that has started."""
+GrpcEvent: TypeAlias = CallStarted | CallEvent | ConnectionClosed
 
 
 class _Call:
@@ -252,6 +259,29 @@ class GrpcSession:
             stream_id, [(flag << 32 | size).to_bytes(PREFIX_BYTES, "big"), *buffers]
         )
 
+    def answer(self, stream_id: int, parts: Sequence[Buffer]) -> None:
+        """Send the only message of a call and end it with OK.
+
+        Args:
+          stream_id: A call without a message so far.
+          parts: The message, as in `send_message`; not compressed.
+        """
+        call = self._calls.get(stream_id)
+        if call is None:
+            return
+        assert call.response_encoding is None, "answer() is for calls without a message"
+        size = 0
+        for part in parts:
+            size += len(part)
+        self._http2.send_response(
+            stream_id,
+            RESPONSE_HEADERS[IDENTITY],
+            [size.to_bytes(PREFIX_BYTES, "big"), *parts],
+            PREFIX_BYTES + size,
+            OK_TRAILERS,
+        )
+        self._forget(stream_id, call)
+
     def end_call(
         self, stream_id: int, status: Status, message: str = "", metadata: Metadata = ()
     ) -> None:
@@ -340,7 +370,7 @@ class GrpcSession:
         except MessageError as error:
             fault, credit = error, 0
         self._buffered_bytes += inbox.buffered_bytes
-        events += [MessageReceived(stream_id, message) for message in messages]
+        events.extend([MessageReceived(stream_id, message) for message in messages])
         self._unconsumed_messages += len(messages)
         if self._unconsumed_messages > UNCONSUMED_MESSAGES_MAX:
             fault = MessageError(
@@ -353,7 +383,10 @@ class GrpcSession:
             self.end_call(stream_id, fault.status, fault.message)
             events.append(CallCancelled(stream_id, fault.message))
         elif event.end_stream:
-            events.append(HalfClosed(stream_id))
+            if messages:
+                events[-1] = MessageReceived(stream_id, messages[-1], ends=True)
+            else:
+                events.append(HalfClosed(stream_id))
 
     def _forget(self, stream_id: int, call: _Call) -> None:
         """Drop a call that is over and give all it holds of the windows back."""

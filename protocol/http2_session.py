@@ -168,6 +168,26 @@ class Http2Session:
         if stream.local_closed:
             self._complete(stream)
 
+    def send_response(
+        self, stream_id: int, head: bytes, parts: Sequence[Buffer], size: int, trailers: bytes
+    ) -> None:
+        """Write a whole response: headers, payload and trailers, as the methods above do.
+
+        Args:
+          stream_id: A stream without a response so far.
+          head: The header block.
+          parts: The payload, as in `send_data`.
+          size: Bytes in `parts`.
+          trailers: The header block that ends the stream.
+        """
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            return
+        self._conduct.praise()
+        self._writer.response(stream, head, parts, size, trailers)
+        if stream.local_closed:
+            self._complete(stream)
+
     def refuse(self, stream_id: int, block: bytes) -> None:
         """Answer a request that is at fault with headers alone; too many unread ones are a flood.
 

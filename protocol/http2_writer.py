@@ -181,6 +181,34 @@ class Http2Writer:
         stream.ends = end_stream
         self.flush(stream)
 
+    def response(
+        self, stream: Stream, head: bytes, parts: Sequence[Buffer], size: int, trailers: bytes
+    ) -> None:
+        """Write headers, payload and trailers; in one go if no window and no frame size minds."""
+        if not (
+            self._table_size_said
+            and 0 < size <= stream.send_window
+            and size <= self.send_window
+            and len(head) <= FRAME_BYTES_MIN >= len(trailers)
+            and size <= self.frame_bytes_max
+        ):
+            self.headers(stream, head, end_stream=False)
+            self.data(stream, parts, size)
+            self.headers(stream, trailers, end_stream=True)
+            return
+        stream.send_window -= size
+        self.send_window -= size
+        stream_id = stream.stream_id
+        self._output += (
+            frame_header(HEADERS, END_HEADERS, stream_id, len(head))
+            + head
+            + frame_header(DATA, 0, stream_id, size),
+            *parts,
+            frame_header(HEADERS, END_HEADERS | END_STREAM, stream_id, len(trailers)) + trailers,
+        )
+        self.output_bytes += 3 * FRAME_HEADER_BYTES + len(head) + size + len(trailers)
+        stream.local_closed = True
+
     def flush(self, stream: Stream) -> bool:
         """Write what the windows allow of the stream's queue.
 

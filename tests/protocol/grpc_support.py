@@ -15,6 +15,7 @@ from tritrio.protocol.grpc_session import (
     CallStarted,
     GrpcLimits,
     GrpcSession,
+    HalfClosed,
     MessageReceived,
 )
 from tritrio.protocol.http2_events import Http2Limits
@@ -55,6 +56,8 @@ def plain(events: Sequence[Any]) -> list[Any]:
             found.append(("call", event.stream_id, event.path))
         elif isinstance(event, MessageReceived):
             found.append(("message", event.stream_id, bytes(event.data)))
+            if event.ends:  # the same as the event of its own that comes if the end comes later
+                found.append(HalfClosed(event.stream_id))
         else:
             found.append(event)
     return found

@@ -13,6 +13,7 @@ from h2.events import (
     StreamReset as ClientSawReset,
     TrailersReceived,
 )
+from h2.settings import SettingCodes
 from hypothesis import given, settings, strategies as st
 
 from tritrio.protocol.grpc_headers import STATUS_MESSAGE_BYTES_MAX
@@ -312,3 +313,30 @@ def test_refusals_that_nobody_reads_are_limited() -> None:
         assert under_test.receive_data(request_frame(stream_id, wrong, end_stream=True)) == []
     (event,) = under_test.receive_data(request_frame(23, end_stream=True))
     assert isinstance(event, ConnectionClosed)
+
+
+@pytest.mark.parametrize("window", [65_535, 40])
+def test_an_answer_in_one_go_is_written_as_message_and_status_are(window: int) -> None:
+    """A window of 40 bytes holds the answer back, so it goes the long way round."""
+    written: list[bytes] = []
+    for at_once in (True, False):
+        under_test = session()
+        client, _, _ = start(
+            under_test,
+            b"\0\0\0\0\x01q",
+            end_stream=True,
+            settings={SettingCodes.INITIAL_WINDOW_SIZE: window},
+        )
+        # The first response says the size of the dynamic table besides, so there is a second.
+        second_id = client.request(b"\0\0\0\0\x01q")
+        client.exchange()
+        for stream_id in (1, second_id):
+            parts: list[bytes | memoryview] = [b"answer", memoryview(bytes(100))]
+            if at_once:
+                under_test.answer(stream_id, parts)
+            else:
+                under_test.send_message(stream_id, parts)
+                under_test.end_call(stream_id, Status.OK)
+            written.append(b"".join(under_test.take_output()))
+    assert written[:2] == written[2:]
+    assert all(written)
