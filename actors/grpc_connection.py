@@ -8,20 +8,15 @@ the reply finishes them. That halves the cost of an inference.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Protocol, final
+from typing import final
 
 import trio
 from grpclib.const import Handler, Status
 
-from ..memory.budget import ByteBudget
-from ..protocol.errors import ErrorCode, RequestError
+from ..memory.budget import BUDGET_USED_UP, ByteBudget
 from ..protocol.grpc_session import (
-    CallCancelled,
-    CallEvent,
     CallStarted,
     ConnectionClosed,
     GrpcEvent,
@@ -33,11 +28,10 @@ from ..protocol.grpc_session import (
 )
 from ..protocol.tensors import Buffer
 from ._connection_watch import ConnectionWatch, Patience, Phase
-from ._deadlines import Deadlines
 from ._wakeup import Wakeup
 from .byte_stream import ByteStream
+from .grpc_direct import DirectCalls, DirectMethod, server_fault
 from .grpc_stream import GrpcStream, Ledger
-from .reply import Reply
 
 GOAWAY_GRACE_S = 0.1
 """Between the two GOAWAYs: calls that were on their way when the first was sent arrive within it,
@@ -46,45 +40,6 @@ on any network that an inference service is used over, and are served."""
 OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 """Output that may wait behind a write before reading pauses: a client that asks and never reads
 has to stop asking. Answers that flow control lets out at the same time are smaller than this."""
-
-BUDGET_USED_UP = "the server's byte budget is used up; try again"
-
-_log = logging.getLogger("tritrio.grpc")
-
-
-class DirectMethod(Protocol):
-    """A unary method that is one decode, one wait for a reply, and one encode.
-
-    Attributes:
-      path: "/package.Service/Method".
-    """
-
-    path: str
-
-    def start(self, message: Buffer, arrived_s: float) -> Reply:
-        """Submit what a message asks for, or raise `RequestError`."""
-
-    def finish(self, reply: Reply) -> list[Buffer]:
-        """Return the encoded answer in a reply that has it, or raise `RequestError`."""
-
-
-class _DirectCall:
-    """One call of a direct method.
-
-    Attributes:
-      method: The method.
-      arrived_s: When the call began, in clock seconds.
-      message: Its request, once received.
-      reply: Where its answer comes, once started.
-    """
-
-    __slots__ = ("arrived_s", "message", "method", "reply")
-
-    def __init__(self, method: DirectMethod, arrived_s: float) -> None:
-        self.method = method
-        self.arrived_s = arrived_s
-        self.message: Buffer | None = None
-        self.reply: Reply | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +70,18 @@ class GrpcConnection:
     ) -> None:
         self._stream = stream
         self._handlers = handlers
-        self._direct = direct
         self._budget = budget
         self._settings = settings
         self._session = GrpcSession(settings.limits)
         self._watch = ConnectionWatch()
         self._scope = trio.CancelScope()
         self._calls: dict[int, GrpcStream] = {}
-        self._direct_calls: dict[int, _DirectCall] = {}
-        self._deadlines = Deadlines[int]()  # of direct calls, by stream id
-        self._deadline_added = trio.Event()
+        self._direct = DirectCalls(methods=direct, session=self._session, ended=self._direct_ended)
         self._nursery: trio.Nursery | None = None
         self._output = Wakeup()  # set when there may be something to write
         self._taken = Wakeup()  # set when the writing task has taken the output
-        self._sending_bytes = 0
-        self._short = False  # whether the budget lacks room for what has come
+        self._sending_bytes = 0  # what of the output was taken and is not written
+        self._unsent: list[Buffer] = []  # what of that waits for the writing task
         self._writing = False
         self._shutdown = trio.Event()
         self._progress = 0
@@ -144,14 +96,12 @@ class GrpcConnection:
                     self._nursery = nursery
                     nursery.start_soon(self._leave)
                     nursery.start_soon(self._write_all)
-                    nursery.start_soon(self._expire_all)
+                    nursery.start_soon(self._direct.expire_forever)
                     self._flush()
                     await self._receive_all()
         finally:
             self._nursery = None
-            for call in self._direct_calls.values():
-                if call.reply is not None:
-                    call.reply.close()
+            self._direct.close()
             self._budget.give_back(self._held_bytes)
             self._held_bytes = 0
             with trio.CancelScope() as scope:
@@ -177,7 +127,7 @@ class GrpcConnection:
         """Apply the timeouts; called every `TICK_S`."""
         if self._writing:
             phase = Phase.WRITING
-        elif self._calls or self._direct_calls:
+        elif self._calls or self._direct:
             phase = Phase.SERVING
         else:
             phase = Phase.IDLE
@@ -199,10 +149,11 @@ class GrpcConnection:
                 self._scope.cancel()
                 return
             events = session.receive_data(data)
-            self._short = not self._try_settle()  # before what has come whole is started
+            short = not self._try_settle()  # before what has come whole is started
+            self._direct.refuse = short
             for event in events:
                 self._handle(event)
-            if self._short:
+            if short:
                 self._settle_budget()
             if session.has_output or session.should_close:
                 self._flush()
@@ -215,9 +166,7 @@ class GrpcConnection:
             return
         if isinstance(event, ConnectionClosed):
             return  # the session says `should_close` once everything is written
-        direct = self._direct_calls.get(event.stream_id)
-        if direct is not None:
-            self._handle_direct(direct, event)
+        if self._direct.handle(event):
             return
         call = self._calls.get(event.stream_id)
         if call is None:
@@ -235,12 +184,7 @@ class GrpcConnection:
 
     def _start(self, event: CallStarted) -> None:
         stream_id, now_s = event.stream_id, trio.current_time()
-        method = self._direct.get(event.path)
-        if method is not None:
-            self._direct_calls[stream_id] = _DirectCall(method, now_s)
-            if event.timeout_s is not None:
-                self._deadlines.add(stream_id, now_s + event.timeout_s)
-                self._deadline_added.set()
+        if self._direct.start(event, now_s):
             return
         handler = self._handlers.get(event.path)
         if handler is None:
@@ -260,85 +204,13 @@ class GrpcConnection:
         assert self._nursery is not None
         self._nursery.start_soon(self._serve, call)
 
-    # Direct calls.
-
-    def _handle_direct(self, call: _DirectCall, event: CallEvent) -> None:
-        stream_id = event.stream_id
-        if isinstance(event, MessageReceived):
-            # It counts as unconsumed until the call ends, since tensors are views on it.
-            if call.message is not None:
-                error = RequestError(ErrorCode.INTERNAL, "expected one request, got several")
-                self._fail_direct(stream_id, error)
-                return
-            call.message = event.data
-            if event.ends:
-                self._start_direct(stream_id, call)
-        elif isinstance(event, HalfClosed):
-            self._start_direct(stream_id, call)
-        elif isinstance(event, CallCancelled):
-            self._forget_direct(stream_id)
-
-    def _start_direct(self, stream_id: int, call: _DirectCall) -> None:
-        try:
-            if call.message is None:
-                raise RequestError(ErrorCode.INTERNAL, "expected one request message, got none")
-            if self._short:
-                raise RequestError(ErrorCode.UNAVAILABLE, BUDGET_USED_UP)
-            call.reply = call.method.start(call.message, call.arrived_s)
-        except RequestError as error:
-            self._fail_direct(stream_id, error)
-        except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
-            self._fail_direct(stream_id, _server_fault(call.method.path))
-        else:
-            call.reply.notify = partial(self._finish_direct, stream_id, call)
-
-    def _finish_direct(self, stream_id: int, call: _DirectCall) -> None:
-        """Send the answer; called by whoever sent the reply, which it must not harm."""
-        assert call.reply is not None
-        try:
-            buffers = call.method.finish(call.reply)
-        except RequestError as error:
-            self._fail_direct(stream_id, error)
-            return
-        except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
-            self._fail_direct(stream_id, _server_fault(call.method.path))
-            return
-        self._session.answer(stream_id, buffers)
-        self._forget_direct(stream_id)
-        self._flush()
-
-    def _fail_direct(self, stream_id: int, error: RequestError) -> None:
-        self._end_direct(stream_id, error.code.grpc_status, error.message)
-
-    def _end_direct(self, stream_id: int, status: Status, message: str) -> None:
-        self._session.end_call(stream_id, status, message)
-        self._forget_direct(stream_id)
-        self._flush()
-
-    def _forget_direct(self, stream_id: int) -> None:
-        call = self._direct_calls.pop(stream_id)
-        self._deadlines.discard(stream_id)
-        if call.reply is not None:
-            call.reply.close()
-
-    async def _expire_all(self) -> None:
-        """End direct calls whose deadline passes."""
-        while True:
-            self._deadline_added = trio.Event()
-            with trio.move_on_at(self._deadlines.next_s()):
-                await self._deadline_added.wait()
-            for stream_id in self._deadlines.expire(trio.current_time()):
-                self._end_direct(
-                    stream_id, Status.DEADLINE_EXCEEDED, "the call's deadline has passed"
-                )
-
     # Calls with a task.
 
     async def _serve(self, call: GrpcStream) -> None:
         try:
             await call.serve()
         except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
-            fault = _server_fault(call.path)
+            fault = server_fault(call.path)
             call.end(fault.code.grpc_status, fault.message)
         finally:
             del self._calls[call.stream_id]
@@ -364,11 +236,10 @@ class GrpcConnection:
         """
         if self._try_settle():
             return
-        for stream_id, direct in list(self._direct_calls.items()):
-            if direct.reply is None:
-                self._end_direct(stream_id, Status.UNAVAILABLE, BUDGET_USED_UP)
-                if self._try_settle():
-                    return
+        for stream_id in self._direct.unstarted():
+            self._direct.end(stream_id, Status.UNAVAILABLE, BUDGET_USED_UP)
+            if self._try_settle():
+                return
         for call in sorted(self._calls.values(), key=lambda call: call.held_bytes):
             if not call.half_closed:
                 call.end(Status.UNAVAILABLE, BUDGET_USED_UP)
@@ -382,10 +253,16 @@ class GrpcConnection:
     def _flush(self) -> None:
         self._output.set()
 
+    def _direct_ended(self) -> None:
+        if self._direct or self._writing:
+            self._flush()  # more may become ready in this turn of the loop
+        else:
+            self._write_now()
+
     async def _write_all(self) -> None:
         session = self._session
         while True:
-            if not session.has_output:
+            if not (session.has_output or self._unsent):
                 if session.should_close:
                     self._scope.cancel()
                     return
@@ -395,11 +272,7 @@ class GrpcConnection:
 
     async def _write(self) -> None:
         """Write what is ready, and let those go on who wait for it."""
-        self._sending_bytes = self._session.output_bytes
-        output = self._session.take_output()
-        self._taken.set()
-        for call in self._calls.values():
-            call.feed_writable()
+        output = self._take_output()
         self._writing = True
         try:
             await self._stream.send_all(output)
@@ -407,12 +280,35 @@ class GrpcConnection:
             self._scope.cancel()
             return
         self._writing = False
+        self._written()
+
+    def _write_now(self) -> None:
+        """Write what is ready as far as that goes without waiting."""
+        output = self._take_output()
+        try:
+            self._unsent = self._stream.send_nowait(output)
+        except trio.BrokenResourceError:
+            self._scope.cancel()
+            return
+        if self._unsent:
+            self._sending_bytes = sum(map(len, self._unsent))
+            self._flush()
+        else:
+            self._written()
+            if self._session.should_close:
+                self._flush()
+
+    def _take_output(self) -> list[Buffer]:
+        session = self._session
+        self._sending_bytes += session.output_bytes
+        output = [*self._unsent, *session.take_output()]
+        self._unsent = []
+        self._taken.set()
+        for call in self._calls.values():
+            call.feed_writable()
+        return output
+
+    def _written(self) -> None:
         self._progress += 1
         self._sending_bytes = 0
-        self._settle_budget()
-
-
-def _server_fault(path: str) -> RequestError:
-    """Log the exception being handled; returns what the client is told."""
-    _log.exception("a fault of the server while answering %s", path)
-    return RequestError(ErrorCode.INTERNAL, "the server failed to answer this call")
+        self._try_settle()

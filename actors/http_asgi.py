@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, final
 
 import trio
 
-from ..memory.budget import ByteBudget
+from ..memory.budget import BUDGET_USED_UP, ByteBudget
 from ..protocol.http_request import BODY_BYTES_MAX, HTTP_1_0, HTTP_1_1, HttpRequest
 from ..protocol.http_response import HttpResponse, error_response
 from ._asgi_lifespan import answer_lifespan
@@ -116,7 +116,7 @@ class _Body:
             self.refusal = error_response(400, f"a body may have {BODY_BYTES_MAX} bytes, got more")
             return False
         if not self._budget.try_take(len(piece)):
-            self.refusal = error_response(503, "the server's byte budget is used up; try again")
+            self.refusal = error_response(503, BUDGET_USED_UP)
             return False
         self._held_bytes += len(piece)
         self.data += piece

@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias, final
 
 import trio
 
-from ..memory.budget import ByteBudget
+from ..memory.budget import BUDGET_USED_UP, ByteBudget
 from ..protocol.http_request import HTTP_1_0
 from ..protocol.http_response import HttpResponse, encode_response, error_response
 from ..protocol.http_session import (
@@ -60,7 +60,6 @@ LINGER_S = 2.0
 """How long a refused client may go on sending before the connection is closed. Closing at once
 would reset it, and the reset would overtake the answer that says why."""
 
-BUDGET_USED_UP = "the server's byte budget is used up; try again"
 
 _log = logging.getLogger("tritrio.http")
 

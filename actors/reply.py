@@ -7,6 +7,7 @@ Closing it IS the cancellation: the request's `cancelled` flag goes up and the h
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import final
@@ -15,6 +16,8 @@ import outcome
 import trio
 
 from ..protocol.requests import InferRequest, InferResponse
+
+_log = logging.getLogger("tritrio")
 
 
 @final
@@ -62,7 +65,10 @@ class Reply:
         else:
             self._responses.append(response)
             if self.notify is not None:
-                self.notify()
+                try:
+                    self.notify()
+                except Exception:  # the sender must not pay for a receiver's fault  # noqa: BLE001
+                    _log.exception("a fault of the server while passing a response on")
 
     @property
     def has_response(self) -> bool:

@@ -6,6 +6,9 @@ can make the server grow without bound. Pure and single-threaded: it lives on th
 
 from __future__ import annotations
 
+BUDGET_USED_UP = "the server's byte budget is used up; try again"
+"""What clients are told when there is no room."""
+
 
 class ByteBudget:
     """Counts bytes against a limit.

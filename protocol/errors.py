@@ -58,6 +58,8 @@ class RequestError(Exception):
     def __init__(
         self, code: ErrorCode, message: str, *, reason: FailureReason = FailureReason.OTHER
     ) -> None:
+        # Models and paths bring text that no transport can carry: lone surrogates.
+        message = message.encode(errors="backslashreplace").decode()
         super().__init__(message)
         self.code = code
         self.message = message

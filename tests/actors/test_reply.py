@@ -110,3 +110,16 @@ async def test_notify_is_called_for_each_response_unless_a_task_waits(
         await wait_all_tasks_blocked()
         reply.send(response(2))
     assert told == ["1"]
+
+
+async def test_a_receiver_that_fails_does_not_harm_the_sender(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> None:
+        raise ValueError("a fault of the receiver")
+
+    reply = Reply(infer_request(1))
+    reply.notify = fail
+    reply.send(InferResponse("m", "1"))
+    assert reply.done
+    assert "a fault of the receiver" in caplog.text

@@ -1,0 +1,201 @@
+"""The gRPC calls that have no task: one decode, one wait for a reply, one encode.
+
+The connection's receiving task starts them, and whoever sends the reply finishes them. That
+halves the cost of an inference over gRPC.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol, final
+
+import trio
+from grpclib.const import Status
+
+from ..memory.budget import BUDGET_USED_UP
+from ..protocol.errors import ErrorCode, RequestError
+from ..protocol.grpc_session import (
+    CallCancelled,
+    CallEvent,
+    CallStarted,
+    GrpcSession,
+    HalfClosed,
+    MessageReceived,
+)
+from ..protocol.tensors import Buffer
+from ._deadlines import Deadlines
+from ._wakeup import Wakeup
+from .reply import Reply
+
+_log = logging.getLogger("tritrio.grpc")
+
+
+class DirectMethod(Protocol):
+    """A unary method whose calls have no task.
+
+    Attributes:
+      path: "/package.Service/Method".
+    """
+
+    path: str
+
+    def start(self, message: Buffer, arrived_s: float) -> Reply:
+        """Submit what a message asks for, or raise `RequestError`."""
+
+    def finish(self, reply: Reply) -> list[Buffer]:
+        """Return the encoded answer in a reply that has it, or raise `RequestError`."""
+
+
+class _DirectCall:
+    """One call.
+
+    Attributes:
+      method: The method.
+      arrived_s: When the call began, in clock seconds.
+      message: Its request, once received.
+      reply: Where its answer comes, once started.
+    """
+
+    __slots__ = ("arrived_s", "message", "method", "reply")
+
+    def __init__(self, method: DirectMethod, arrived_s: float) -> None:
+        self.method = method
+        self.arrived_s = arrived_s
+        self.message: Buffer | None = None
+        self.reply: Reply | None = None
+
+
+@final
+class DirectCalls:
+    """The direct calls of one connection.
+
+    Args:
+      methods: Path -> method.
+      session: The connection's session.
+      ended: Called when a call has ended and its last bytes are in the session's output.
+
+    Attributes:
+      refuse: Whether calls that become complete are refused, for lack of room in the budget.
+    """
+
+    def __init__(
+        self,
+        *,
+        methods: Mapping[str, DirectMethod],
+        session: GrpcSession,
+        ended: Callable[[], None],
+    ) -> None:
+        self._methods = methods
+        self._session = session
+        self._ended = ended
+        self._calls: dict[int, _DirectCall] = {}
+        self._deadlines = Deadlines[int]()  # by stream id
+        self._deadline_added = Wakeup()
+        self.refuse = False
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def close(self) -> None:
+        """Cancel every call; nothing can be sent any more."""
+        for call in self._calls.values():
+            if call.reply is not None:
+                call.reply.close()
+        self._calls.clear()
+
+    def start(self, event: CallStarted, now_s: float) -> bool:
+        """Take over a call that began; False if its method is not a direct one."""
+        method = self._methods.get(event.path)
+        if method is None:
+            return False
+        self._calls[event.stream_id] = _DirectCall(method, now_s)
+        if event.timeout_s is not None:
+            self._deadlines.add(event.stream_id, now_s + event.timeout_s)
+            self._deadline_added.set()
+        return True
+
+    def handle(self, event: CallEvent) -> bool:
+        """Take an event of a call; False if the call is not one of these."""
+        stream_id = event.stream_id
+        call = self._calls.get(stream_id)
+        if call is None:
+            return False
+        if isinstance(event, MessageReceived):
+            # It counts as unconsumed until the call ends, since tensors are views on it.
+            if call.message is not None:
+                self._fail(
+                    stream_id, RequestError(ErrorCode.INTERNAL, "expected one request, got several")
+                )
+                return True
+            call.message = event.data
+            if event.ends:
+                self._submit(stream_id, call)
+        elif isinstance(event, HalfClosed):
+            self._submit(stream_id, call)
+        elif isinstance(event, CallCancelled):
+            self._forget(stream_id)
+        return True
+
+    def unstarted(self) -> list[int]:
+        """Return the calls whose request is still coming; ending them loses no work."""
+        return [stream_id for stream_id, call in self._calls.items() if call.reply is None]
+
+    def end(self, stream_id: int, status: Status, message: str) -> None:
+        """End a call with an error, and cancel what it asked for."""
+        self._session.end_call(stream_id, status, message)
+        self._forget(stream_id)
+        self._ended()
+
+    async def expire_forever(self) -> None:
+        """End calls whose deadline passes."""
+        while True:
+            with trio.move_on_at(self._deadlines.next_s()):
+                await self._deadline_added.wait()
+            for stream_id in self._deadlines.expire(trio.current_time()):
+                self.end(stream_id, Status.DEADLINE_EXCEEDED, "the call's deadline has passed")
+
+    def _submit(self, stream_id: int, call: _DirectCall) -> None:
+        try:
+            if call.message is None:
+                raise RequestError(ErrorCode.INTERNAL, "expected one request message, got none")
+            if self.refuse:
+                raise RequestError(ErrorCode.UNAVAILABLE, BUDGET_USED_UP)
+            call.reply = call.method.start(call.message, call.arrived_s)
+        except RequestError as error:
+            self._fail(stream_id, error)
+        except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
+            self._fail(stream_id, server_fault(call.method.path))
+        else:
+            call.reply.notify = partial(self._finish, stream_id, call)
+
+    def _finish(self, stream_id: int, call: _DirectCall) -> None:
+        """Send the answer; called by whoever sent the reply, which it must not harm."""
+        assert call.reply is not None
+        try:
+            buffers = call.method.finish(call.reply)
+        except RequestError as error:
+            self._fail(stream_id, error)
+            return
+        except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
+            self._fail(stream_id, server_fault(call.method.path))
+            return
+        self._session.answer(stream_id, buffers)
+        self._forget(stream_id)
+        self._ended()
+
+    def _fail(self, stream_id: int, error: RequestError) -> None:
+        self.end(stream_id, error.code.grpc_status, error.message)
+
+    def _forget(self, stream_id: int) -> None:
+        call = self._calls.pop(stream_id)
+        self._deadlines.discard(stream_id)
+        if call.reply is not None:
+            call.reply.close()
+
+
+def server_fault(path: str) -> RequestError:
+    """Log the exception being handled; returns what the client is told."""
+    _log.exception("a fault of the server while answering %s", path)
+    return RequestError(ErrorCode.INTERNAL, "the server failed to answer this call")
