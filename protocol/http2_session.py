@@ -189,12 +189,7 @@ class Http2Session:
             self._complete(stream)
 
     def refuse(self, stream_id: int, block: bytes) -> None:
-        """Answer a request that is at fault with headers alone; too many unread ones are a flood.
-
-        Args:
-          stream_id: A stream without a response so far.
-          block: The headers, made by `encode_fields`.
-        """
+        """Answer a request that is at fault with headers alone; many unread ones are a flood."""
         self.send_headers(stream_id, block, end_stream=True)
         self._writer.answers += 1
 
@@ -330,20 +325,9 @@ class Http2Session:
         self._writer.frame_bytes_max = given.get(MAX_FRAME_SIZE, self._writer.frame_bytes_max)
         self._answer(frame(SETTINGS, ACK, 0))
         # What the window lets through comes after the answer.
-        self._set_initial_window(given.get(INITIAL_WINDOW_SIZE, self._writer.initial_window))
-
-    def _set_initial_window(self, size: int) -> None:
-        change = size - self._writer.initial_window
-        largest = max((stream.send_window for stream in self._streams.values()), default=0)
-        if largest + change > WINDOW_MAX:
-            raise flow_control_error(
-                f"INITIAL_WINDOW_SIZE must keep windows at most {WINDOW_MAX}, got {size}."
-            )
-        self._writer.initial_window = size
-        for stream in list(self._streams.values()):
-            stream.send_window += change
-            if stream.queue is not None and self._writer.flush(stream):
-                self._on_emptied(stream)
+        size = given.get(INITIAL_WINDOW_SIZE, self._writer.initial_window)
+        for stream in self._writer.set_initial_window(size, list(self._streams.values())):
+            self._on_emptied(stream)
 
     def on_ping(self, payload: bytes) -> None:
         """Answer a ping."""

@@ -246,6 +246,22 @@ class Http2Writer:
             stream.local_closed = True
         return True
 
+    def set_initial_window(self, size: int, streams: Sequence[Stream]) -> list[Stream]:
+        """Change the windows of all streams and return those whose queues that emptied.
+
+        Raises:
+          Http2ConnectionError: A window would grow over 2**31 - 1.
+        """
+        change = size - self.initial_window
+        if max((stream.send_window for stream in streams), default=0) + change > WINDOW_MAX:
+            raise flow_control_error(
+                f"INITIAL_WINDOW_SIZE must keep windows at most {WINDOW_MAX}, got {size}."
+            )
+        self.initial_window = size
+        for stream in streams:
+            stream.send_window += change
+        return [stream for stream in streams if self.flush(stream)]
+
     def open_connection_window(self, increment: int) -> list[Stream]:
         """Add to the connection's window and return the streams whose queues that emptied.
 
