@@ -39,13 +39,24 @@ def validate(config: ModelConfig, *, context: ConfigContext) -> None:
 
 def warnings_of(config: ModelConfig) -> list[str]:
     """Return what is odd about a valid configuration, one sentence each, for the log."""
-    if config.sequence_batching is None or BATCH_STRATEGY_PARAMETER not in config.parameters:
-        return []
-    warning = (
-        f"model '{config.name}': {BATCH_STRATEGY_PARAMETER} does not work with "
-        "sequence_batching; the default strategy is used"
-    )
-    return [warning]
+    warnings: list[str] = []
+    if config.sequence_batching is not None and BATCH_STRATEGY_PARAMETER in config.parameters:
+        warnings.append(
+            f"model '{config.name}': {BATCH_STRATEGY_PARAMETER} does not work with "
+            "sequence_batching; the default strategy is used"
+        )
+    without_effect = {
+        "model_warmup": bool(config.model_warmup),
+        "response_cache": config.response_cache is not None and config.response_cache.enable,
+        "model_metrics": config.model_metrics is not None,
+        "rate_limiter": any(group.rate_limiter is not None for group in config.instance_group),
+    }
+    warnings += [
+        f"model '{config.name}': {field} is not supported yet and has no effect"
+        for field, given in without_effect.items()
+        if given
+    ]
+    return warnings
 
 
 def _check_name(config: ModelConfig) -> None:

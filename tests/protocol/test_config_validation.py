@@ -268,3 +268,23 @@ def test_a_batch_strategy_beside_a_sequence_batcher_is_a_warning() -> None:
         )
     ]
     assert warnings_of(parse_model_config(BASE + path, file="c")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('model_warmup { name: "w" batch_size: 1 }', "model_warmup"),
+        ("response_cache { enable: true }", "response_cache"),
+        ("instance_group { count: 1 rate_limiter { priority: 2 } }", "rate_limiter"),
+        ("model_metrics { }", "model_metrics"),
+    ],
+)
+def test_what_has_no_effect_yet_is_said(text: str, field: str) -> None:
+    config = parse_model_config(BASE + text, file="c")
+    assert warnings_of(config) == [
+        f"model '{config.name}': {field} is not supported yet and has no effect"
+    ]
+
+
+def test_a_response_cache_that_is_off_is_nothing_to_say() -> None:
+    assert warnings_of(parse_model_config(BASE + "response_cache { }", file="c")) == []
