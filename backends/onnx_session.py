@@ -8,7 +8,10 @@ loop and from every other model.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from stat import S_ISREG
 from typing import Final, NamedTuple
 
 import ml_dtypes
@@ -19,7 +22,11 @@ from ..protocol.config_completion import DEFAULT_MAX_BATCH_SIZE, ModelSignature,
 from ..protocol.errors import ErrorCode, RequestError, invalid_argument
 from ..protocol.pb.inference import ModelConfig
 from ..protocol.tensors import Array
+from ..protocol.wording import SHOWN_TEXT_MAX, quoted
 from .base import ModelSource
+from .fault_text import cut_to
+from .model_file import path_inside
+from .onnx_ranks import inputs_without_rank
 from .parameters import bad_parameter, number_parameter
 
 DEFAULT_FILENAME: Final = "model.onnx"
@@ -100,16 +107,7 @@ def read_settings(source: ModelSource, config: ModelConfig, cpu_threads: int) ->
     if level not in _GRAPH_LEVELS:
         raise bad_parameter(config, "optimization.graph.level", "-1, 0, 1 or 2", str(level))
     _refuse_what_is_missing(config)
-    path = source.version_directory / (config.default_model_filename or DEFAULT_FILENAME)
-    if path.is_dir():
-        path /= DEFAULT_FILENAME
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise invalid_argument(
-            f"model '{source.name}': expected an ONNX model in version {source.version}, file "
-            f"{path.name}, which cannot be read: {error.strerror}"
-        ) from None
+    path, stat = _model_file(source, config.default_model_filename or DEFAULT_FILENAME)
     threads, flag = range(THREADS_MAX + 1), range(2)
     return SessionSettings(
         path=str(path),
@@ -123,6 +121,25 @@ def read_settings(source: ModelSource, config: ModelConfig, cpu_threads: int) ->
         memory_pattern=number_parameter(config, "enable_mem_pattern", flag, 1) == 1,
         graph_level=level,
     )
+
+
+def _model_file(source: ModelSource, filename: str) -> tuple[Path, os.stat_result]:
+    """Return the model file, which may lie in a directory of its name, and what it is like."""
+    path = path_inside(source, filename)
+    if os.path.isdir(path):  # Path.is_dir raises on names too long
+        filename = os.path.join(filename, DEFAULT_FILENAME)
+        path = path_inside(source, filename)
+    try:
+        stat = path.stat()
+        problem = None if S_ISREG(stat.st_mode) else "it is no regular file"
+    except OSError as error:
+        problem = error.strerror
+    if problem is not None:
+        raise invalid_argument(
+            f"model '{source.name}': expected an ONNX model in version {source.version}, file "
+            f"{cut_to(filename, SHOWN_TEXT_MAX)}, which cannot be read: {problem}"
+        )
+    return path, stat
 
 
 def _refuse_what_is_missing(config: ModelConfig) -> None:
@@ -146,7 +163,7 @@ def open_session(settings: SessionSettings, model_name: str) -> ort.InferenceSes
     """Load a model file.
 
     Raises:
-      RequestError: ONNX Runtime refuses it; says why.
+      RequestError: ONNX Runtime refuses it, or an input has no rank; says why.
     """
     options = ort.SessionOptions()
     options.log_severity_level = 3  # errors: warnings about a graph help its author, not us
@@ -161,12 +178,28 @@ def open_session(settings: SessionSettings, model_name: str) -> ort.InferenceSes
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     try:
-        return ort.InferenceSession(settings.path, options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(settings.path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions have no common base
         raise RequestError(
             ErrorCode.INTERNAL,
             f"model '{model_name}': ONNX Runtime cannot load it: {short_text(error)}",
         ) from None
+    _refuse_unknown_ranks(session, settings, model_name)
+    return session
+
+
+def _refuse_unknown_ranks(
+    session: ort.InferenceSession, settings: SessionSettings, model_name: str
+) -> None:
+    doubtful = {node.name for node in session.get_inputs() if not node.shape}
+    if doubtful:
+        for name in inputs_without_rank(Path(settings.path)):
+            if name in doubtful:
+                raise RequestError(
+                    ErrorCode.UNSUPPORTED,
+                    f"model '{model_name}': expected inputs with a number of dimensions in the "
+                    f"model, got input {quoted(name)} without a shape",
+                )
 
 
 def signature_of(session: ort.InferenceSession) -> ModelSignature:
@@ -218,8 +251,7 @@ def _array_of(value: ort.OrtValue) -> Array:
 
 def short_text(error: Exception) -> str:
     """Return an exception's text on one line, cut to size."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= ERROR_TEXT_MAX_CHARS else text[:ERROR_TEXT_MAX_CHARS] + "…"
+    return cut_to(" ".join(str(error).split()), ERROR_TEXT_MAX_CHARS)
 
 
 def instance_count(config: ModelConfig, default: int) -> int:

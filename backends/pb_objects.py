@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, Self, final
 
 from ..protocol.errors import ErrorCode
-from ..protocol.requests import InferRequest, Parameters, RequestedOutput
+from ..protocol.request_rules import INT64_MAX
+from ..protocol.requests import InferRequest, Parameters, ParameterValue, RequestedOutput
+from ..protocol.wording import shown
 from .pb_tensor import Tensor, TritonModelException
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START: Final = 1
@@ -66,7 +68,7 @@ class InferenceResponse:
     """The answer to one request.
 
     Args:
-      output_tensors: Outputs; those the client did not ask for are dropped.
+      output_tensors: Outputs, listed at once; those the client did not ask for are dropped.
       error: Set if the request failed; then it is all that goes out.
       parameters: Name -> bool, int, float or str.
 
@@ -78,18 +80,19 @@ class InferenceResponse:
 
     def __init__(
         self,
-        output_tensors: Sequence[Tensor] = (),
+        output_tensors: Iterable[Tensor] = (),
         error: TritonError | None = None,
         parameters: Mapping[str, bool | int | float | str] | None = None,
     ) -> None:
-        for tensor in output_tensors:
+        tensors = list(output_tensors)
+        for tensor in tensors:
             if type(tensor) is not Tensor:
                 raise TritonModelException(
                     f"output_tensors must hold Tensor objects, got {type(tensor).__name__}"
                 )
         if error is not None and type(error) is not TritonError:
             raise TritonModelException(f"error must be a TritonError, got {type(error).__name__}")
-        self._tensors = output_tensors
+        self._tensors = tensors
         self._error = error
         self._parameters = _checked_parameters(parameters) if parameters else None
 
@@ -141,7 +144,7 @@ class InferenceResponseSender:
         self._lock = threading.Lock()
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
-        """Send a response, the final flag, or both.
+        """Send a response, the final flag, or both; after an error the sender is as before.
 
         Raises:
           TritonModelException: `flags` is neither 0 nor TRITONSERVER_RESPONSE_COMPLETE_FINAL,
@@ -167,8 +170,8 @@ class InferenceResponseSender:
             if not self._answering.decoupled:
                 self._send_only(response, flags)
                 return
+            self._answering.send(self._index, response, final=flags != 0)
             self._closed = flags != 0
-            self._answering.send(self._index, response, final=self._closed)
 
     def _send_only(self, response: InferenceResponse | None, flags: int) -> None:
         if response is None and self._sent == 0:
@@ -180,8 +183,8 @@ class InferenceResponseSender:
                 "only one response is allowed, since the model is not decoupled"
             )
         if response is not None:
-            self._sent = 1
             self._answering.send(self._index, response, final=True)
+            self._sent = 1
         self._closed = flags != 0
 
     def is_cancelled(self) -> bool:
@@ -333,9 +336,38 @@ class InferenceRequest:
 
 
 def _checked_parameters(parameters: Mapping[str, bool | int | float | str]) -> Parameters:
+    """Return parameters as the plain Python objects that every transport can carry."""
+    plain: Parameters = {}
     for name, value in parameters.items():
-        if not isinstance(value, (bool, int, float, str)):
+        if not isinstance(name, str):
             raise TritonModelException(
-                f"parameter '{name}' must be a bool, int, float or str, got {type(value).__name__}"
+                f"the name of a parameter must be a str, got {type(name).__name__}"
             )
-    return dict(parameters)
+        plain[_sendable(name, name)] = _plain_value(name, value)
+    return plain
+
+
+def _plain_value(name: str, value: ParameterValue) -> ParameterValue:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if not -INT64_MAX - 1 <= value <= INT64_MAX:
+            raise TritonModelException(f"parameter '{name}' must fit an int64, got {shown(value)}")
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str):
+        return _sendable(name, value)
+    raise TritonModelException(
+        f"parameter '{name}' must be a bool, int, float or str, got {type(value).__name__}"
+    )
+
+
+def _sendable(name: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise TritonModelException(
+            f"parameter {name!r} must be Unicode text, got a lone surrogate at {error.start}"
+        ) from None
+    return str(text)

@@ -36,14 +36,15 @@ class Tensor:
         response that holds the tensor was returned or sent.
 
     Raises:
-      TritonModelException: the name is empty, or the elements are no numpy array.
+      TritonModelException: the name is empty or no str, or the elements are no numpy array.
     """
 
     __slots__ = ("_array", "_name", "_source")
 
     def __init__(self, name: str, numpy_array: Array) -> None:
-        if not name:
-            raise TritonModelException("a Tensor needs a name, got an empty one")
+        if not isinstance(name, str) or not name:
+            got = "an empty one" if isinstance(name, str) else type(name).__name__
+            raise TritonModelException(f"a Tensor needs a name, got {got}")
         if not isinstance(numpy_array, np.ndarray):
             raise TritonModelException(
                 f"Tensor '{name}' needs a numpy array, got {type(numpy_array).__name__}"

@@ -179,7 +179,7 @@ def serialize_byte_tensor(input_tensor: Array) -> bytes:
         raise TritonModelException(
             f"expected an array of objects or strings, got one of {input_tensor.dtype}"
         )
-    return encode_bytes_elements(input_tensor.ravel().tolist())
+    return encode_bytes_elements(np.asarray(input_tensor).ravel().tolist())
 
 
 def deserialize_bytes_tensor(encoded_tensor: Buffer) -> Array:

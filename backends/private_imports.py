@@ -3,8 +3,14 @@
 Two models may each have a `utils.py`, and two instances of one model each have their own copy of
 it. Their files form a package with a name of its own, and for this code `import utils` means the
 `utils` of that package: the import statement calls what the `__builtins__` of the importing
-module say. Nothing else in the process is different for it, and no lock is held, so an import
-that hangs holds up nobody else.
+module say, and `importlib.import_module` comes from an `importlib` made for this code. Nothing
+else in the process is different for it, and no lock is held, so an import that hangs holds up
+nobody else.
+
+Where an installed library imports by name what code asks it to, such as the classes in a pickled
+file, it finds what lies in the directories of all code, of several files with the same name the
+first. And classes and functions of these files carry the package's name, so that a process that
+was not forked cannot unpickle them.
 """
 
 from __future__ import annotations
@@ -15,6 +21,8 @@ import importlib.util
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -29,7 +37,7 @@ class PrivateImports:
 
     Args:
       directories: Where its files are; the first has precedence, and all have it over
-        `sys.path`. They are also at the end of `sys.path`, for `importlib.import_module`.
+        `sys.path`. They are also at the end of `sys.path`, for libraries that import by name.
 
     Attributes:
       package: The package's name.
@@ -40,6 +48,10 @@ class PrivateImports:
         self._directories = [str(directory) for directory in directories]
         self._builtins = {**vars(builtins), "__import__": self._import}
         self._is_private: dict[str, bool] = {}
+        self._importlib = ModuleType("importlib", importlib.__doc__)
+        vars(self._importlib).update(
+            import_module=self._import_module, __getattr__=partial(getattr, importlib)
+        )
         module = ModuleType(self.package)
         module.__path__ = self._directories
         importlib.invalidate_caches()  # files may be younger than the last look
@@ -50,8 +62,10 @@ class PrivateImports:
     def close(self) -> None:
         """Take the package and its modules out of the process's tables."""
         for directory in self._directories:
-            sys.path.remove(directory)
-        sys.meta_path.remove(self)
+            with suppress(ValueError):  # the code may have changed the path
+                sys.path.remove(directory)
+        with suppress(ValueError):
+            sys.meta_path.remove(self)
         prefix = f"{self.package}."
         for name in list(sys.modules):
             if name == self.package or name.startswith(prefix):
@@ -94,9 +108,18 @@ class PrivateImports:
         """Import as `builtins.__import__` does, private modules first."""
         top = name.partition(".")[0]
         if level > 0 or not self._finds(top):
-            return builtins.__import__(name, globals, locals, fromlist or (), level)
+            module = builtins.__import__(name, globals, locals, fromlist or (), level)
+            return self._importlib if module is importlib else module
         module = builtins.__import__(f"{self.package}.{name}", globals, locals, fromlist or ())
         return module if fromlist else sys.modules[f"{self.package}.{top}"]
+
+    def _import_module(self, name: str, package: str | None = None) -> ModuleType:
+        """Import as `importlib.import_module` does, private modules first."""
+        if package is not None:
+            name = importlib.util.resolve_name(name, package)
+        if self._finds(name.partition(".")[0]):
+            name = f"{self.package}.{name}"
+        return importlib.import_module(name)
 
     def _finds(self, top: str) -> bool:
         found = self._is_private.get(top)

@@ -9,13 +9,16 @@ from types import TracebackType
 from typing import Any, Final, TypeVar, final
 
 from ..protocol.errors import ErrorCode, FailureReason, RequestError, invalid_argument
+from ..protocol.wording import SHOWN_TEXT_MAX
 from .base import ModelSource
+from .fault_text import cut_to
+from .model_file import path_inside
 from .private_imports import PrivateImports
 
 FRAMES_SHOWN_MAX: Final = 3
 """Last frames of a traceback in an error; enough to see who called what, still one line."""
-FAULT_TEXT_MAX_CHARS: Final = 1000
-"""Most characters of an exception's own text in an error."""
+EXCEPTION_TEXT_MAX_CHARS: Final = 1000
+"""Most characters of an exception's own text in an error, before the frames."""
 
 MODEL_CLASS: Final = "TritonPythonModel"
 
@@ -44,11 +47,11 @@ class ModelCode:
         Raises:
           RequestError: there is no such file or class, or importing it failed.
         """
-        path = self._directory / self._filename
-        if not path.is_file():
+        path = path_inside(self._source, self._filename).absolute()
+        if not os.path.isfile(path):  # Path.is_file raises on names too long
             raise invalid_argument(
                 f"{self._name}: expected the model's code in its version directory, "
-                f"which has no file {self._filename}"
+                f"which has no file {cut_to(self._filename, SHOWN_TEXT_MAX)}"
             )
         self._imports = PrivateImports([self._directory, self._root])
         module = self.run(f"importing {self._filename}", self._imports.run_file, path)
@@ -85,8 +88,7 @@ class ModelCode:
         text = traceback.format_exception_only(error)[-1].strip()
         if self._imports is not None:
             text = text.replace(f"{self._imports.package}.", "")
-        if len(text) > FAULT_TEXT_MAX_CHARS:
-            text = text[:FAULT_TEXT_MAX_CHARS] + "…"
+        text = cut_to(text, EXCEPTION_TEXT_MAX_CHARS)
         places = self._places(error.__traceback__)
         if isinstance(error, SyntaxError) and error.filename is not None:
             places.append(f"{self._shorten(error.filename)}:{error.lineno}")

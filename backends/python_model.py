@@ -17,6 +17,8 @@ import logging
 from time import perf_counter_ns
 from typing import Any, Final, final
 
+import numpy as np
+
 from ..protocol.config_json import model_config_to_dict
 from ..protocol.dtypes import BYTES, NUMPY_DTYPES, datatype_of
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
@@ -26,6 +28,7 @@ from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Tensor as ServerTensor, encode_bytes_elements
 from ..protocol.wording import shape_text
 from .base import Batch, InstancePlace, ModelInstance, ModelSource
+from .fault_text import cut_to, text_of
 from .model_outputs import OutputForm, forms_of, names_asked_for
 from .parameters import yes_parameter
 from .pb_model_config import ModelConfig as ConfigBuilder
@@ -210,10 +213,10 @@ class PythonModelInstance:
             if asked is None or name in asked:
                 try:
                     outputs[name] = self._to_server_tensor(tensor, form)
-                except Exception as error:  # noqa: BLE001 - elements of BYTES are the model's code
+                except BaseException as error:  # noqa: BLE001 - elements of BYTES are the model's code
                     return self.failure(
                         request,
-                        f"model '{self._source.name}': output '{name}' {error}",
+                        f"model '{self._source.name}': output '{name}' {text_of(error)}",
                     )
         answer = InferResponse(self._source.name, self._version, request.id, list(outputs.values()))
         if response._parameters is not None:
@@ -221,7 +224,7 @@ class PythonModelInstance:
         return answer
 
     def _to_server_tensor(self, tensor: Tensor, form: OutputForm) -> ServerTensor:
-        array = tensor.as_numpy()
+        array = np.asarray(tensor.as_numpy())  # a matrix has other methods
         datatype = form.datatype
         if array.dtype != form.dtype:
             found = datatype_of(array.dtype)
@@ -250,8 +253,8 @@ class PythonModelInstance:
     def failure(
         self, request: InferRequest, message: str, code: ErrorCode = ErrorCode.INTERNAL
     ) -> InferResponse:
-        """Return the error response to a request."""
-        error = RequestError(code, message, reason=FailureReason.BACKEND)
+        """Return the error response to a request; a message without end is cut."""
+        error = RequestError(code, cut_to(message), reason=FailureReason.BACKEND)
         return InferResponse(self._source.name, self._version, request.id, error=error)
 
     def _arguments(self) -> dict[str, str]:

@@ -22,6 +22,7 @@ Shape: TypeAlias = tuple[int, ...]
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _LENGTH = struct.Struct("<I")
+_FEW = 8  # elements that are walked faster than numpy starts
 
 
 class Tensor:
@@ -113,36 +114,64 @@ class Tensor:
 
 def encode_bytes_elements(elements: Iterable[bytes | str | Any]) -> bytes:
     """Return the raw form of BYTES elements; text is encoded as UTF-8, other objects as text."""
-    parts: list[bytes] = []
-    for element in elements:
-        if isinstance(element, bytes):
-            data = element
-        elif isinstance(element, (bytearray, memoryview)):
-            data = bytes(element)
-        else:
-            data = str(element).encode()
-        parts.append(_LENGTH.pack(len(data)))
-        parts.append(data)
-    return b"".join(parts)
+    parts = [element if type(element) is bytes else _encoded(element) for element in elements]
+    lengths = list(map(len, parts))
+    if len(set(lengths)) == 1:
+        return _LENGTH.pack(lengths[0]).join([b"", *parts])
+    interleaved = [b""] * (2 * len(parts))
+    interleaved[::2] = map(_LENGTH.pack, lengths)
+    interleaved[1::2] = parts
+    return b"".join(interleaved)
+
+
+def _encoded(element: Any) -> bytes:
+    if isinstance(element, (bytes, bytearray, memoryview)):
+        return bytes(element)
+    return str(element).encode()
 
 
 def decode_bytes_elements(raw: Buffer) -> list[bytes]:
     """Return the elements of a well-formed raw BYTES tensor.
 
+    Elements of one length, such as none at all, take numpy some 20 ns each, others Python 150.
+
     Raises:
       ValueError: the last element or length is cut off; says how many bytes were missing.
     """
-    data = bytes(raw)
-    elements: list[bytes] = []
-    start = 0
+    elements = _decode_one_length(raw)
+    if elements is not None:
+        return elements
+    data = bytes(raw)  # slices of bytes are cheaper than bytes of slices
+    elements = []
+    unpack, append = _LENGTH.unpack_from, elements.append
     end = len(data)
-    while start < end:
-        if end - start < 4:
-            raise ValueError(f"expected a 4-byte element length, got {end - start} bytes")
-        length = int.from_bytes(data[start : start + 4], "little")
-        start += 4
-        if end - start < length:
-            raise ValueError(f"expected an element of {length} bytes, got {end - start} bytes")
-        elements.append(data[start : start + length])
-        start += length
+    last = end - 4
+    start = first = 0
+    while start <= last:
+        first = start + 4
+        start = first + unpack(data, start)[0]
+        append(data[first:start])
+    if start > end:
+        raise ValueError(f"expected an element of {start - first} bytes, got {end - first} bytes")
+    if start < end:
+        raise ValueError(f"expected a 4-byte element length, got {end - start} bytes")
+    return elements
+
+
+def _decode_one_length(raw: Buffer) -> list[bytes] | None:
+    """Return the elements if they all have the length of the first, else mostly None."""
+    size = len(raw)
+    if size < 4 * _FEW:
+        return None
+    length: int = _LENGTH.unpack_from(raw)[0]
+    stride = length + 4
+    count = size // stride
+    if count < _FEW or size % stride:
+        return None
+    lengths = np.ndarray((count,), "<u4", raw, 0, (stride,))
+    if not (lengths == length).all():
+        return None
+    if length == 0:
+        return [b""] * count
+    elements: list[bytes] = np.ndarray((count,), f"V{length}", raw, 4, (stride,)).tolist()
     return elements

@@ -52,7 +52,7 @@ def write_onnx(
 def write_identity(
     directory: Path,
     kind: int = FLOAT,
-    shape: Sequence[int | str] = ("N", 2),
+    shape: Sequence[int | str] | None = ("N", 2),
     **options: Any,
 ) -> ModelSource:
     """A model whose output Y is its input X."""

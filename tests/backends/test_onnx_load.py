@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto
@@ -71,6 +72,59 @@ def test_a_file_that_is_missing_or_no_model_says_so(tmp_path: Path) -> None:
         "INVALID_ARG: model 'm': expected an ONNX model in version 1, file model.onnx, "
         "which cannot be read: No such file or directory"
     )
+
+
+def test_a_directory_without_a_model_file_in_it_says_which_is_missing(tmp_path: Path) -> None:
+    source = write_identity(tmp_path)
+    path = source.version_directory / "model.onnx"
+    path.unlink()
+    path.mkdir()
+    expected = (
+        "INVALID_ARG: model 'm': expected an ONNX model in version 1, file model.onnx/model.onnx, "
+        "which cannot be read: "
+    )
+    assert load_error(source, config_of()) == f"{expected}No such file or directory"
+    (path / "model.onnx").mkdir()
+    assert load_error(source, config_of()) == f"{expected}it is no regular file"
+
+
+@pytest.mark.parametrize(
+    "filename", ["../../other/1/model.onnx", "{tmp}/other/1/model.onnx", "a\0b"]
+)
+def test_a_filename_that_leads_out_of_the_version_directory_is_refused(
+    tmp_path: Path, filename: str
+) -> None:
+    write_identity(tmp_path, name="other")
+    source = write_identity(tmp_path)
+    config = config_of()
+    config.default_model_filename = filename.format(tmp=tmp_path)
+    shown = config.default_model_filename
+    assert load_error(source, config) == (
+        "INVALID_ARG: model 'm' version 1: expected a file inside its version directory, got "
+        f"default_model_filename '{shown}', which leads out of it"
+    )
+
+
+def test_a_filename_no_file_can_have_is_an_immediate_error(tmp_path: Path) -> None:
+    config = config_of()
+    config.default_model_filename = "x" * 5000
+    message = load_error(write_identity(tmp_path), config)
+    assert message.startswith("INVALID_ARG: ")
+    assert message.endswith("which cannot be read: File name too long")
+    assert len(message) < 300
+
+
+def test_an_input_of_unknown_rank_is_no_scalar(tmp_path: Path) -> None:
+    with pytest.raises(RequestError) as caught:
+        completed(write_identity(tmp_path, shape=None))
+    assert caught.value.code is ErrorCode.UNSUPPORTED
+    assert caught.value.message == (
+        "model 'm': expected inputs with a number of dimensions in the model, "
+        "got input 'X' without a shape"
+    )
+    scalar = completed(write_identity(tmp_path, shape=()))
+    (response,) = execute(scalar, request_of(X=np.array([3], np.float32), batched=False))
+    assert outputs_of(response)["Y"].tolist() == [3]
 
 
 def test_a_model_with_a_tensor_of_a_type_not_served_says_so(tmp_path: Path) -> None:

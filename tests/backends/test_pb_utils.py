@@ -81,11 +81,14 @@ def test_received_byte_strings_are_bytes_objects() -> None:
     ("name", "array", "message"),
     [
         ("", np.zeros(1), "a Tensor needs a name, got an empty one"),
+        (5, np.zeros(1), "a Tensor needs a name, got int"),
+        (["X"], np.zeros(1), "a Tensor needs a name, got list"),
+        (None, np.zeros(1), "a Tensor needs a name, got NoneType"),
         ("X", [1, 2], "Tensor 'X' needs a numpy array, got list"),
         ("X", None, "Tensor 'X' needs a numpy array, got NoneType"),
     ],
 )
-def test_a_tensor_needs_a_name_and_an_array(name: str, array: Any, message: str) -> None:
+def test_a_tensor_needs_a_name_and_an_array(name: Any, array: Any, message: str) -> None:
     with pytest.raises(pb_utils.TritonModelException) as caught:
         pb_utils.Tensor(name, array)
     assert str(caught.value) == message
@@ -197,6 +200,26 @@ def test_a_response_may_hold_an_error() -> None:
             "parameter 'a' must be a bool, int, float or str, got list",
         ),
         (
+            lambda: pb_utils.InferenceResponse(parameters={1: 2}),
+            "the name of a parameter must be a str, got int",
+        ),
+        (
+            lambda: pb_utils.InferenceResponse(parameters={"a": 2**63}),
+            "parameter 'a' must fit an int64, got 9223372036854775808",
+        ),
+        (
+            lambda: pb_utils.InferenceResponse(parameters={"a": -(2**20000)}),
+            "parameter 'a' must fit an int64, got an integer of 20001 bits",
+        ),
+        (
+            lambda: pb_utils.InferenceResponse(parameters={"a": "x\udc80"}),
+            "parameter 'a' must be Unicode text, got a lone surrogate at 1",
+        ),
+        (
+            lambda: pb_utils.InferenceResponse(parameters={"\udc80": 1}),
+            "parameter '\\udc80' must be Unicode text, got a lone surrogate at 0",
+        ),
+        (
             lambda: pb_utils.InferenceRequest(parameters={"a": None}),
             "parameter 'a' must be a bool, int, float or str, got NoneType",
         ),
@@ -210,6 +233,30 @@ def test_wrong_arguments_are_named(make: Any, message: str) -> None:
     with pytest.raises(pb_utils.TritonModelException) as caught:
         make()
     assert str(caught.value) == message
+
+
+def test_parameters_become_plain_python_objects() -> None:
+    given = {
+        np.str_("a"): np.float64(0.5),
+        "b": pb_utils.LogLevel.ERROR,
+        "c": np.str_("x"),
+        "d": True,
+        "e": 2**63 - 1,
+        "f": -(2**63),
+    }
+    response = pb_utils.InferenceResponse(parameters=given)
+    plain = response._parameters
+    assert plain == {"a": 0.5, "b": 40, "c": "x", "d": True, "e": 2**63 - 1, "f": -(2**63)}
+    assert [type(value) for value in plain.values()] == [float, int, str, bool, int, int]
+    assert {type(name) for name in plain} == {str}
+
+
+def test_output_tensors_may_come_from_a_generator() -> None:
+    tensors = [pb_utils.Tensor(name, np.zeros(1)) for name in "XY"]
+    response = pb_utils.InferenceResponse(tensor for tensor in tensors)
+    assert response.output_tensors() == tensors
+    tensors.clear()
+    assert len(response.output_tensors()) == 2
 
 
 def test_configurations_are_searched_by_name() -> None:
@@ -267,6 +314,8 @@ def test_byte_tensors_serialize_and_come_back() -> None:
     assert decoded.dtype == np.object_
     assert decoded.tolist() == ["ü".encode(), b"\xff"]
     assert pb_utils.deserialize_bytes_tensor(b"").tolist() == []
+    matrix = np.array([["a", "b"]], object).view(np.matrix)
+    assert pb_utils.serialize_byte_tensor(matrix) == b"\x01\0\0\0a\x01\0\0\0b"
     with pytest.raises(pb_utils.TritonModelException, match="got one of int64"):
         pb_utils.serialize_byte_tensor(np.zeros(1, np.int64))
     with pytest.raises(ValueError, match="expected an element of 9 bytes, got 1"):

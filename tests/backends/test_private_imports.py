@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.backends.builders import loaded, source_in, write_model
 from tests.backends.test_python_load import ANSWER, CONFIG, PYTHON, load_error, value_of
 
@@ -68,11 +70,83 @@ class TritonPythonModel:
         (source.model_directory / "other.py").write_text("def twice(x): return 2 * x\n")
         instances.append(loaded(PYTHON, source, CONFIG))
     assert value_of(instances[0]) == 31
-    instances[0].unload()
-    sys.modules.pop("late")  # importlib.import_module knows no private names
     assert value_of(instances[1]) == 62
-    instances[1].unload()
-    sys.modules.pop("late")
+    assert "late" not in sys.modules
+    for instance in instances:
+        instance.unload()
+
+
+def test_import_module_finds_a_models_own_file_and_nobody_elses(tmp_path: Path) -> None:
+    code = f"""
+import importlib, importlib.util
+from importlib import import_module, util
+import importlib as again
+class TritonPythonModel:
+    @property
+    def value(self):
+        assert again is importlib and importlib.util is util
+        assert import_module("json") is __import__("json")
+        helper = import_module("helper")
+        deep = importlib.import_module("package.deep")
+        assert deep is import_module(".deep", "package") is import_module(".deep", deep.__package__)
+        assert import_module(".helper", __package__) is helper
+        for name, error in (("no_such_module_5170", ImportError), (".deep", TypeError)):
+            try:
+                import_module(name)
+            except error:
+                continue
+            raise AssertionError(name)
+        return helper.VALUE + deep.VALUE
+{ANSWER}
+"""
+    before = set(sys.modules)
+    instances = []
+    for name, value in (("a", 1), ("b", 2)):
+        source = write_model(tmp_path, code, name=name)
+        (source.version_directory / "helper.py").write_text(f"VALUE = {value}\n")
+        (source.version_directory / "package").mkdir()
+        (source.version_directory / "package" / "__init__.py").write_text("")
+        (source.version_directory / "package" / "deep.py").write_text(
+            "import importlib\nVALUE = 10 * importlib.import_module('helper').VALUE\n"
+        )
+        instances.append(loaded(PYTHON, source, CONFIG))
+    assert [value_of(instance) for instance in instances] == [11, 22]
+    for instance in instances:
+        instance.unload()
+    assert {name for name in set(sys.modules) - before if "helper" in name} == set()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "sys.path[:] = [entry for entry in sys.path if {own!r} not in entry]",
+        "sys.path.insert(0, sys.path.pop())",
+        "sys.meta_path[:] = sys.meta_path[1:]",
+    ],
+)
+def test_a_model_that_edits_the_import_paths_breaks_no_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
+    code = f"""
+import sys
+import helper
+{edit.format(own=str(tmp_path))}
+class TritonPythonModel:
+    value = helper.VALUE
+{ANSWER}
+"""
+    instances = []
+    for name, value in (("a", 1), ("b", 2)):
+        source = write_model(tmp_path, code, name=name)
+        (source.version_directory / "helper.py").write_text(f"VALUE = {value}\n")
+        assert PYTHON.complete_config(source, CONFIG) is CONFIG
+        instances.append(loaded(PYTHON, source, CONFIG))
+    assert [value_of(instance) for instance in instances] == [1, 2]
+    for instance in instances:
+        instance.unload()
+    assert not any(str(tmp_path) in entry for entry in sys.path)
 
 
 def test_a_directory_of_data_does_not_hide_an_installed_package(tmp_path: Path) -> None:

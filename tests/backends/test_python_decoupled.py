@@ -148,6 +148,26 @@ def test_a_sender_dropped_without_a_final_flag_ends_its_request_with_an_error(
     assert posted.shown()[-2:] == [SENDER_GONE, "final"]
 
 
+def test_a_send_that_fails_leaves_the_sender_open(tmp_path: Path) -> None:
+    def post(index: int, response: InferResponse) -> None:
+        if outputs_of(response)["OUTPUT0"].item() == 1:
+            raise LookupError("nobody took it")
+        posted.post(index, response)
+
+    posted = Posted(request_of(floats(1)))
+    posted.batch.post = post
+    body = """
+sender = requests[0].get_response_sender()
+try:
+    sender.send(answer(1), FINAL)
+except LookupError as error:
+    assert str(error) == "nobody took it"
+    sender.send(answer(2), FINAL)
+"""
+    model(tmp_path, body).execute(posted.batch)
+    assert posted.shown() == [2, "final"]
+
+
 def test_a_sender_dropped_after_the_server_has_ended_is_no_fault(tmp_path: Path) -> None:
     def post(index: int, response: InferResponse) -> None:
         posted.append(index)

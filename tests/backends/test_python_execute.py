@@ -163,6 +163,7 @@ def test_response_parameters_reach_the_client(tmp_path: Path) -> None:
         ("np.array([[b'\\xff\\xfe']], object)", [[b"\xff\xfe"]]),
         ("np.array([['xaxb'[1::2], 'c']], object)[:, ::-1]", [[b"c", b"ab"]]),
         ("np.zeros((0, 2), object)", []),
+        ("np.array([['a', 'b']], object).view(np.matrix)", [[b"a", b"b"]]),
     ],
 )
 def test_objects_text_and_byte_strings_become_bytes(
@@ -288,6 +289,43 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([value],
     )
     assert error_of(first).startswith("INTERNAL: model 'm': output 'OUTPUT0' 'utf-8' codec can't")
     assert error_of(second) == "INTERNAL: model 'm': output 'OUTPUT0' no words"
+
+
+def test_an_element_whose_error_has_no_text_fails_its_request(tmp_path: Path) -> None:
+    config = config_of(outputs=[("OUTPUT0", "BYTES", [1])])
+    body = """
+class Bad(BaseException):
+    def __str__(self):
+        raise SystemExit
+class Mute:
+    def __str__(self):
+        raise Bad
+return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([value], object))])
+        for value in (Mute(), "fine")]
+"""
+    bad, good = execute(model(tmp_path, body, config), request_of(floats(1)), request_of(floats(1)))
+    assert error_of(bad) == "INTERNAL: model 'm': output 'OUTPUT0' Bad"
+    assert outputs_of(good)["OUTPUT0"].tolist() == [b"fine"]
+
+
+def test_an_error_without_end_is_cut_and_says_how_long_it_was(tmp_path: Path) -> None:
+    body = """
+error = pb_utils.TritonError("x" * 10_000_000)
+return [pb_utils.InferenceResponse(error=error)]
+"""
+    (response,) = execute(model(tmp_path, body), request_of(floats(1)))
+    assert error_of(response) == f"INTERNAL: {'x' * 4096}… (10000000 characters)"
+    (response,) = execute(model(tmp_path, 'raise ValueError("x" * 10_000)'), request_of(floats(1)))
+    assert error_of(response) == (
+        f"INTERNAL: model instance 'm_0_0': execute raised ValueError: {'x' * 988}… "
+        "(10012 characters) (at 1/model.py:6 in execute)"
+    )
+
+
+def test_an_error_just_short_enough_is_whole(tmp_path: Path) -> None:
+    body = 'return [pb_utils.InferenceResponse(error=pb_utils.TritonError("x" * 4096))]'
+    (response,) = execute(model(tmp_path, body), request_of(floats(1)))
+    assert error_of(response) == f"INTERNAL: {'x' * 4096}"
 
 
 def test_an_error_response_fails_its_request_with_its_code_and_nothing_else(

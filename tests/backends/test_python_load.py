@@ -209,7 +209,7 @@ def test_finalize_does_not_run_after_a_failed_initialize(
             ),
             "INTERNAL: model 'm' version 1: TritonPythonModel() raised ValueError: "
             + "x" * 988
-            + "… (at 1/model.py:6 in __init__)",
+            + "… (5012 characters) (at 1/model.py:6 in __init__)",
         ),
     ],
 )
@@ -247,6 +247,57 @@ def test_a_missing_file_is_an_immediate_error(tmp_path: Path) -> None:
         "model 'm' version 1: expected the model's code in its version directory, "
         "which has no file model.py"
     )
+
+
+@pytest.mark.parametrize(
+    "filename",
+    [
+        "../../other/1/model.py",
+        "..",
+        "{tmp}/other/1/model.py",
+        "a/../../model.py",
+        "a\0b",
+    ],
+)
+def test_a_filename_that_leads_out_of_the_version_directory_is_refused(
+    tmp_path: Path, filename: str
+) -> None:
+    write_model(tmp_path, f"class TritonPythonModel:\n    value = 1\n{ANSWER}", name="other")
+    source = source_in(tmp_path)
+    config = config_of()
+    config.default_model_filename = filename.format(tmp=tmp_path)
+    with pytest.raises(RequestError) as caught:
+        loaded(PYTHON, source, config)
+    assert caught.value.code is ErrorCode.INVALID_ARG
+    assert caught.value.message == (
+        "model 'm' version 1: expected a file inside its version directory, got "
+        f"default_model_filename '{config.default_model_filename}', which leads out of it"
+    )
+
+
+def test_links_are_followed_wherever_they_lead(tmp_path: Path) -> None:
+    source = write_model(
+        tmp_path, f"class TritonPythonModel:\n    value = 5\n{ANSWER}", filename="real.py"
+    )
+    kept = (source.version_directory / "real.py").rename(tmp_path / "kept.py")
+    (source.version_directory / "model.py").symlink_to(kept)
+    moved = source.version_directory.rename(tmp_path / "elsewhere")
+    source.version_directory.symlink_to(moved)
+    assert value_of(loaded(PYTHON, source, CONFIG)) == 5
+
+
+@pytest.mark.parametrize("filename", ["x" * 5000, "loop", "."])
+def test_a_filename_that_no_file_can_have_is_an_immediate_error(
+    tmp_path: Path, filename: str
+) -> None:
+    source = source_in(tmp_path)
+    (source.version_directory / "loop").symlink_to("loop")
+    config = config_of()
+    config.default_model_filename = filename
+    with pytest.raises(RequestError) as caught:
+        loaded(PYTHON, source, config)
+    assert caught.value.code is ErrorCode.INVALID_ARG
+    assert len(caught.value.message) < 300
 
 
 def test_a_model_that_failed_to_load_leaves_no_trace_for_the_next(tmp_path: Path) -> None:

@@ -71,6 +71,24 @@ def test_misuse_of_a_sender_is_an_exception_in_the_model(
         assert text in error_of(first)
 
 
+def test_a_send_that_fails_leaves_the_request_answerable(tmp_path: Path) -> None:
+    body = """
+sender = requests[0].get_response_sender()
+class Unlucky(str):
+    def __hash__(self):
+        raise LookupError("no luck")
+try:
+    sender.send(pb_utils.InferenceResponse(
+        [pb_utils.Tensor(Unlucky("OUTPUT0"), np.ones((1, 1), np.float32))]), 1)
+except LookupError as error:
+    assert str(error) == "no luck"
+    sender.send(pb_utils.InferenceResponse(
+        [pb_utils.Tensor("OUTPUT0", np.ones((1, 1), np.float32))]), 1)
+"""
+    (response,) = execute(model(tmp_path, body), request_of(floats(1)))
+    assert outputs_of(response)["OUTPUT0"].tolist() == [[1]]
+
+
 def test_a_sender_used_after_its_request_was_answered_for_raises_in_the_model(
     tmp_path: Path,
 ) -> None:
