@@ -95,6 +95,7 @@ class PythonModelInstance:
         self.decoupled = policy is not None and policy.decoupled
         self._code = ModelCode(source, config.default_model_filename or DEFAULT_FILENAME)
         self._model: Any = None
+        self._faults = 0  # batches that failed as a whole
 
     def load(self) -> None:
         """Import the code, make the model object and call its `initialize`.
@@ -147,10 +148,18 @@ class PythonModelInstance:
         if fault is None:
             fault = self._fault_of_list(responses, len(requests))
         if fault is not None:
-            answering.fail_open(requests, f"model instance '{self._place.name}': execute {fault}")
+            message = f"model instance '{self._place.name}': execute {fault}"
+            self._log_fault(message)
+            answering.fail_open(requests, message)
         elif not self.decoupled:
             self._respond(batch, requests, responses, answering)
         batch.compute_end_ns = perf_counter_ns()
+
+    def _log_fault(self, message: str) -> None:
+        """Tell the operator; ever more rarely, since a broken model fails at the rate it is asked."""
+        self._faults += 1
+        if self._faults & (self._faults - 1) == 0:
+            _LOGGER.error("%s (failed batches so far: %d)", message, self._faults)
 
     def _fault_of_list(self, responses: Any, count: int) -> str | None:
         if self.decoupled:

@@ -394,3 +394,16 @@ def test_an_executed_batch_is_not_kept_in_memory(tmp_path: Path) -> None:
     del request
     gc.collect()
     assert alive() is None
+
+
+def test_faults_are_logged_ever_more_rarely(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    instance = model(tmp_path, "raise ValueError('no')")
+    for _ in range(9):
+        execute(instance, request_of(floats(1)))
+    fault = (
+        "model instance 'm_0_0': execute raised ValueError: no (at 1/model.py:6 in execute) "
+        "(failed batches so far: {})"
+    )
+    assert caplog.messages == [fault.format(count) for count in (1, 2, 4, 8)]
