@@ -46,6 +46,11 @@ class Completion:
         self._order = order
         self.statistics = statistics
 
+    @property
+    def ordered(self) -> bool:
+        """Whether responses wait until the requests dispatched earlier have ended."""
+        return self._order is not None
+
     def dispatched(self, infers: list[Infer]) -> None:
         """Count that requests left the queue for an instance, in this order."""
         self.statistics.pending_count -= len(infers)

@@ -6,12 +6,16 @@ So a timeout costs nothing on the data path and is exact to one tick.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import final
 
 TICK_S = 1.0
 """Seconds between two ticks: fine enough for timeouts of many seconds."""
+
+DRAINING_WRITE_S = 5.0
+"""`Patience.write_s` of a server that exits: a client that is there takes something within a few
+round trips and retransmissions, and one that is not must not hold the exit up to its timeout."""
 
 
 class Phase(Enum):
@@ -46,6 +50,10 @@ class Patience:
     body_s: float = 60.0
     write_s: float = 60.0
 
+    def while_draining(self) -> Patience:
+        """Return the patience of a server that wants to exit."""
+        return replace(self, write_s=min(self.write_s, DRAINING_WRITE_S))
+
 
 @final
 class ConnectionWatch:
@@ -63,14 +71,14 @@ class ConnectionWatch:
 
         Args:
           phase: The phase right now.
-          progress: Any number that changes whenever bytes move. A head has to be complete in
-            time whatever moves, else a client could drip it for ever.
+          progress: Any number that changes whenever there is progress: bytes that move, but for a
+            head, which a client could drip for ever, only requests that become complete.
           patience: The limits.
 
         Returns:
           Whether the connection has used up the patience for its phase.
         """
-        if phase is not self._phase or (progress != self._progress and phase is not Phase.HEAD):
+        if phase is not self._phase or progress != self._progress:
             self._phase = phase
             self._progress = progress
             self._ticks = 0

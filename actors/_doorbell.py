@@ -6,6 +6,7 @@ and a lock, and so for half of the time, which is a tenth of what a small infere
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections import deque
@@ -16,6 +17,11 @@ import trio
 
 Ring: TypeAlias = Callable[..., None]
 """Called on any thread as `ring(callback, *args)`: has `callback(*args)` called on the loop."""
+
+# `os.eventfd_write` lets the interpreter lock go for a call that never waits, and the woken loop
+# takes it: the thread then has to get it back only to go to sleep. This call keeps it.
+_eventfd_write = ctypes.PyDLL(None).eventfd_write
+_eventfd_write.argtypes = (ctypes.c_int, ctypes.c_uint64)
 
 _current = trio.lowlevel.RunVar[Ring | None]("tritrio doorbell", None)
 
@@ -50,7 +56,7 @@ class _Doorbell:
             with self._lock:
                 if not self._rung:
                     self._rung = True
-                    os.eventfd_write(self._fd, 1)
+                    _eventfd_write(self._fd, 1)
 
     async def answer_forever(self) -> None:
         calls = self._calls

@@ -15,8 +15,9 @@ from ..protocol.config_validation import validate, warnings_of
 from ..protocol.errors import ErrorCode, RequestError, invalid_argument
 from ..protocol.pb.inference import ModelConfig
 from ..protocol.version_policy import select_versions
+from ..protocol.wording import quoted
 from ._repository_policy import ModelFiles
-from ._repository_scan import CONFIG_NAME
+from ._repository_scan import CONFIG_NAME, read_regular_file
 
 _logger = logging.getLogger(__name__)
 
@@ -73,6 +74,10 @@ def prepare_model(files: ModelFiles, settings: PreparationSettings) -> list[Prep
     selected, missing = select_versions(config.version_policy, files.versions)
     for version in missing:
         _logger.error("model %r has no version %d, which version_policy names", files.name, version)
+    if not files.versions:
+        raise invalid_argument(
+            f"model '{files.name}' has no version directory, such as '{files.directory / '1'}'"
+        )
     if not selected:
         raise invalid_argument(
             f"model '{files.name}': its version_policy selects none of the versions there are, "
@@ -141,17 +146,18 @@ def _read_labels(source: ModelSource, config: ModelConfig) -> dict[str, tuple[st
     for output in config.output:
         if not output.label_filename:
             continue
-        where = f"model '{source.name}': label_filename '{output.label_filename}' of output"
+        where = (
+            f"model '{source.name}': label_filename {quoted(output.label_filename)} of output "
+            f"{quoted(output.name)}"
+        )
         path = (root / output.label_filename).resolve()
         if not path.is_relative_to(root):
-            raise invalid_argument(f"{where} '{output.name}' must lie in the model's directory")
+            raise invalid_argument(f"{where} must lie in the model's directory")
         try:
-            if path.stat().st_size > LABELS_BYTES_MAX:
-                raise invalid_argument(
-                    f"{where} '{output.name}' may have {LABELS_BYTES_MAX} bytes, got more"
-                )
-            text = path.read_text(encoding="utf-8")
+            text = read_regular_file(path, LABELS_BYTES_MAX).decode()
+        except RequestError as error:
+            raise invalid_argument(f"{where}: {error.message}") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise invalid_argument(f"{where} '{output.name}' cannot be read: {error}") from error
+            raise invalid_argument(f"{where} cannot be read: {error}") from error
         labels[output.name] = tuple(text.splitlines())
     return labels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import stat
 from pathlib import Path
 
 from ..protocol.config_text import CONFIG_MAX_BYTES
@@ -35,9 +36,35 @@ def scan_repository(repository: Path) -> list[ModelFiles]:
     return [_scan_model(entry) for entry in entries if _is_model(entry)]
 
 
+def read_regular_file(path: Path, bytes_max: int) -> bytes:
+    """Return the content of a file that somebody else wrote.
+
+    Raises:
+      RequestError: it is a directory, a pipe or a device, or it is too large.
+      OSError: it cannot be read.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its writer
+        mode = stat.filemode(status.st_mode)
+        raise invalid_argument(f"expected a regular file, got one of mode {mode}: {path}")
+    if status.st_size > bytes_max:
+        raise invalid_argument(
+            f"expected a file of at most {bytes_max} bytes, got {status.st_size}: {path}"
+        )
+    with path.open("rb") as file:
+        return file.read(bytes_max)
+
+
 def _is_model(entry: Path) -> bool:
     """A link that leads nowhere was meant to be a model."""
-    return entry.is_dir() or (entry.is_symlink() and not entry.exists())
+    if not (entry.is_dir() or (entry.is_symlink() and not entry.exists())):
+        return False
+    try:
+        entry.name.encode()
+    except UnicodeEncodeError:
+        _logger.warning("%a is ignored: the name of a model must be UTF-8 text", str(entry))
+        return False
+    return True
 
 
 def _scan_model(directory: Path) -> ModelFiles:
@@ -47,26 +74,30 @@ def _scan_model(directory: Path) -> ModelFiles:
         return ModelFiles(name, directory, versions, _read_config(directory))
     except OSError as error:
         fault = invalid_argument(f"model '{name}' cannot be read: {error.strerror}: {directory}")
-        return ModelFiles(name, directory, {}, fault=fault)
+    except RequestError as error:
+        fault = invalid_argument(f"model '{name}': {error.message}")
+    return ModelFiles(name, directory, {}, fault=fault)
 
 
 def _scan_versions(directory: Path) -> dict[int, tuple[str, ...]]:
     versions: dict[int, tuple[str, ...]] = {}
     for entry in directory.iterdir():
-        if entry.name in _NOT_VERSIONS or not entry.is_dir():
+        if entry.name in _NOT_VERSIONS:
             continue
         version = parse_version(entry.name)
+        if not entry.is_dir():
+            if version is not None:
+                _logger.warning("%a is ignored: a version must be a directory", str(entry))
+            continue
         if version is None:
-            _logger.warning("%s is ignored: its name is no version number", entry)
+            _logger.warning("%a is ignored: its name is no version number", str(entry))
             continue
         versions[version] = tuple(sorted(file.name for file in entry.iterdir()))
     return dict(sorted(versions.items()))
 
 
 def _read_config(directory: Path) -> bytes | None:
-    path = directory / CONFIG_NAME
     try:
-        with path.open("rb") as file:
-            return file.read(CONFIG_MAX_BYTES + 1)  # the parser refuses what is longer
+        return read_regular_file(directory / CONFIG_NAME, CONFIG_MAX_BYTES)
     except FileNotFoundError:
         return None

@@ -16,10 +16,13 @@ import trio
 from grpclib.const import Handler, Status
 
 from ..memory.budget import BUDGET_USED_UP, ByteBudget
+from ..protocol.grpc_compression import MessageError
 from ..protocol.grpc_session import (
+    CallCancelled,
+    CallEvent,
     CallStarted,
     ConnectionClosed,
-    GrpcEvent,
+    DeflatedReceived,
     GrpcLimits,
     GrpcSession,
     HalfClosed,
@@ -31,7 +34,7 @@ from ._connection_watch import ConnectionWatch, Patience, Phase
 from ._wakeup import Wakeup
 from .byte_stream import ByteStream
 from .grpc_direct import DirectCalls, DirectMethod, server_fault
-from .grpc_stream import GrpcStream, Ledger
+from .grpc_stream import EXITING, GrpcStream, Ledger
 
 GOAWAY_GRACE_S = 0.1
 """Between the two GOAWAYs: calls that were on their way when the first was sent arrive within it,
@@ -41,6 +44,13 @@ OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 """Output that may wait behind a write before reading pauses: a client that asks and never reads
 has to stop asking. Answers that flow control lets out at the same time are smaller than this."""
 
+INFLATE_STEP_BYTES = 1024 * 1024
+"""What a message being inflated takes from the budget at a time: milliseconds of a thread's work,
+many times what it costs to go there."""
+
+INFLATE_THREADS_MAX = 2
+"""Threads that inflate at the same time, of all connections: the processors are the models'."""
+
 
 @dataclass(frozen=True, slots=True)
 class GrpcSettings:
@@ -49,10 +59,14 @@ class GrpcSettings:
     Attributes:
       limits: Bounds of the session.
       patience: Timeouts. Channels may idle for two hours, as Triton's keep-alive allows.
+      inflate_threads: Bounds the threads that inflate messages.
     """
 
     limits: GrpcLimits = field(default_factory=GrpcLimits)
     patience: Patience = field(default_factory=lambda: Patience(idle_s=7200.0))
+    inflate_threads: trio.CapacityLimiter = field(
+        default_factory=lambda: trio.CapacityLimiter(INFLATE_THREADS_MAX)
+    )
 
 
 @final
@@ -72,14 +86,18 @@ class GrpcConnection:
         self._handlers = handlers
         self._budget = budget
         self._settings = settings
+        self._patience = settings.patience
         self._session = GrpcSession(settings.limits)
         self._watch = ConnectionWatch()
         self._scope = trio.CancelScope()
         self._calls: dict[int, GrpcStream] = {}
-        self._direct = DirectCalls(methods=direct, session=self._session, ended=self._direct_ended)
+        self._direct = DirectCalls(
+            methods=direct, session=self._session, has_room=self._has_room, ended=self._direct_ended
+        )
         self._nursery: trio.Nursery | None = None
         self._output = Wakeup()  # set when there may be something to write
         self._taken = Wakeup()  # set when the writing task has taken the output
+        self._inflating_bytes = 0  # what the message being inflated may take
         self._sending_bytes = 0  # what of the output was taken and is not written
         self._unsent: list[Buffer] = []  # what of that waits for the writing task
         self._writing = False
@@ -110,6 +128,7 @@ class GrpcConnection:
 
     def begin_shutdown(self) -> None:
         """Tell the client to go elsewhere; calls in flight are finished."""
+        self._patience = self._patience.while_draining()
         self._shutdown.set()
 
     async def _leave(self) -> None:
@@ -119,21 +138,26 @@ class GrpcConnection:
         self._flush()
         await trio.sleep(GOAWAY_GRACE_S)
         self._session.finish_shutdown()
+        for stream_id in self._direct.unstarted():
+            self._direct.end(stream_id, Status.UNAVAILABLE, EXITING)
         for call in self._calls.values():
             call.begin_shutdown()
         self._flush()
 
     def tick(self) -> None:
         """Apply the timeouts; called every `TICK_S`."""
-        if self._writing:
-            phase = Phase.WRITING
-        elif self._calls or self._direct:
-            phase = Phase.SERVING
-        else:
-            phase = Phase.IDLE
         progress = self._progress + self._stream.sent_bytes
-        if self._watch.tick(phase, progress, self._settings.patience):
+        if self._watch.tick(self._phase(), progress, self._patience):
             self._scope.cancel()
+
+    def _phase(self) -> Phase:
+        if self._writing:
+            return Phase.WRITING
+        if self._shutdown.is_set() and not self._direct:
+            held_back = map(self._session.unsent_bytes, self._calls)
+            if self._session.active_calls and all(held_back):
+                return Phase.WRITING  # the client's flow control is all that there is to wait for
+        return Phase.SERVING if self._calls or self._direct else Phase.IDLE
 
     # Receiving.
 
@@ -152,7 +176,10 @@ class GrpcConnection:
             short = not self._try_settle()  # before what has come whole is started
             self._direct.refuse = short
             for event in events:
-                self._handle(event)
+                if isinstance(event, DeflatedReceived):
+                    await self._inflate(event)
+                else:
+                    self._handle(event)
             if short:
                 self._settle_budget()
             if session.has_output or session.should_close:
@@ -160,7 +187,31 @@ class GrpcConnection:
             while session.output_bytes > OUTPUT_BYTES_MAX:
                 await self._taken.wait()
 
-    def _handle(self, event: GrpcEvent) -> None:
+    async def _inflate(self, event: DeflatedReceived) -> None:
+        """Inflate a message on a thread, taking each step from the budget first.
+
+        The connection reads nothing meanwhile; its other calls are answered.
+        """
+        inflater = event.message.inflater
+        try:
+            while not inflater.is_whole:
+                self._inflating_bytes += INFLATE_STEP_BYTES
+                if not self._try_settle():
+                    raise MessageError(Status.UNAVAILABLE, BUDGET_USED_UP)
+                await trio.to_thread.run_sync(
+                    inflater.step, INFLATE_STEP_BYTES, limiter=self._settings.inflate_threads
+                )
+        except MessageError as error:
+            self._session.end_call(event.stream_id, error.status, error.message)
+            self._handle(CallCancelled(event.stream_id, error.message))
+        else:
+            self._handle(self._session.inflated(event))
+        finally:
+            self._inflating_bytes = 0
+            self._try_settle()
+            self._flush()
+
+    def _handle(self, event: CallStarted | CallEvent | ConnectionClosed) -> None:
         if isinstance(event, CallStarted):
             self._start(event)
             return
@@ -197,6 +248,7 @@ class GrpcConnection:
             handler=handler,
             session=self._session,
             ledger=self._ledger,
+            has_room=self._has_room,
             flush=self._flush,
             now_s=now_s,
         )
@@ -217,9 +269,19 @@ class GrpcConnection:
             call.release(call.held_bytes)
             self._settle_budget()
 
-    def _try_settle(self) -> bool:
+    def _has_room(self, answer_bytes: int) -> bool:
+        """Whether the budget has room for an answer; it then has it from before it is queued."""
+        return self._try_settle(answer_bytes)
+
+    def _try_settle(self, extra_bytes: int = 0) -> bool:
         """Bring what is taken from the budget up to date; False if there is not enough."""
-        needed = self._ledger.bytes + self._sending_bytes + self._session.buffered_bytes
+        needed = (
+            self._ledger.bytes
+            + self._sending_bytes
+            + self._inflating_bytes
+            + self._session.buffered_bytes
+            + extra_bytes
+        )
         more = needed - self._held_bytes
         if more > 0 and not self._budget.try_take(more):
             return False

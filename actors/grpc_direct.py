@@ -27,6 +27,7 @@ from ..protocol.grpc_session import (
 from ..protocol.tensors import Buffer
 from ._deadlines import Deadlines
 from ._wakeup import Wakeup
+from .grpc_stream import UNCHECKED_BYTES_MAX
 from .reply import Reply
 
 _log = logging.getLogger("tritrio.grpc")
@@ -74,6 +75,7 @@ class DirectCalls:
     Args:
       methods: Path -> method.
       session: The connection's session.
+      has_room: Whether an answer of so many bytes fits into the budget, which then has it.
       ended: Called when a call has ended and its last bytes are in the session's output.
 
     Attributes:
@@ -85,10 +87,12 @@ class DirectCalls:
         *,
         methods: Mapping[str, DirectMethod],
         session: GrpcSession,
+        has_room: Callable[[int], bool],
         ended: Callable[[], None],
     ) -> None:
         self._methods = methods
         self._session = session
+        self._has_room = has_room
         self._ended = ended
         self._calls: dict[int, _DirectCall] = {}
         self._deadlines = Deadlines[int]()  # by stream id
@@ -180,6 +184,12 @@ class DirectCalls:
             return
         except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
             self._fail(stream_id, server_fault(call.method.path))
+            return
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        if size > UNCHECKED_BYTES_MAX and not self._has_room(size):
+            self._fail(stream_id, RequestError(ErrorCode.UNAVAILABLE, BUDGET_USED_UP))
             return
         self._session.answer(stream_id, buffers)
         self._forget(stream_id)

@@ -335,6 +335,8 @@ class _InferStream:
                     await stream.send_buffers(encode_stream_response(response, reply.request))
                 if response.final:
                     return
+        except RequestError as error:
+            self._end_with(error)
         finally:
             if reply is not None:
                 reply.close()

@@ -15,7 +15,8 @@ import trio
 from grpclib.const import Handler, Status
 from grpclib.exceptions import GRPCError
 
-from ..protocol.errors import RequestError
+from ..memory.budget import BUDGET_USED_UP
+from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.grpc_codec import parse_message
 from ..protocol.grpc_session import CallStarted, GrpcSession
 from ..protocol.tensors import Buffer
@@ -23,10 +24,17 @@ from ..protocol.tensors import Buffer
 if TYPE_CHECKING:
     from grpclib.metadata import _MetadataLike
 
+EXITING = "the server is exiting"
+"""What clients are told whose calls are not waited for."""
+
 UNSENT_BYTES_MAX = 1024 * 1024
 """Answer bytes that flow control (of one call) or the transport (of all calls of a connection) may
 hold back before a handler waits: enough to keep a fast client busy, little enough that a thousand
 stalled calls stay under a gigabyte."""
+
+UNCHECKED_BYTES_MAX = 64 * 1024
+"""Answers up to this size are sent without a look at the budget, which counts what of them waits;
+one that is larger has to fit before it is there in full."""
 
 
 @final
@@ -61,6 +69,7 @@ class GrpcStream:
         "_ended",
         "_flush",
         "_handler",
+        "_has_room",
         "_ledger",
         "_messages",
         "_session",
@@ -83,12 +92,14 @@ class GrpcStream:
         handler: Handler,
         session: GrpcSession,
         ledger: Ledger,
+        has_room: Callable[[int], bool],
         flush: Callable[[], None],
         now_s: float,
     ) -> None:
         self._call = call
         self._handler = handler
         self._session = session
+        self._has_room = has_room
         self._flush = flush
         self._messages: deque[Buffer] = deque()
         self.half_closed = False
@@ -125,11 +136,14 @@ class GrpcStream:
         """Finish what a streaming client has asked for, and then the call.
 
         Clients keep such calls open for as long as they live; waiting for their end would hold
-        up the exit.
+        up the exit, and so would the wait for a request that is still coming.
         """
         if self._handler.cardinality.client_streaming:
             self.draining = True
             self._wake()
+        elif self._waiter is not None:
+            self.end(Status.UNAVAILABLE, EXITING)
+            self.scope.cancel()
 
     def feed_writable(self) -> None:
         """Note that flow control or the transport let something out."""
@@ -193,7 +207,16 @@ class GrpcStream:
         await self.send_buffers([bytes(message)])
 
     async def send_buffers(self, buffers: list[Buffer], *, compress: bool = False) -> None:
-        """Send one encoded response message."""
+        """Send one encoded response message, waiting as `send_message` does.
+
+        Raises:
+          RequestError: the budget has no room for it.
+        """
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        if size > UNCHECKED_BYTES_MAX and not self._has_room(size):
+            raise RequestError(ErrorCode.UNAVAILABLE, BUDGET_USED_UP)
         self._session.send_message(self.stream_id, buffers, compress=compress)
         if not self._handler.cardinality.server_streaming:
             return  # the trailers follow at once, and one write takes both
@@ -248,7 +271,7 @@ class GrpcStream:
         else:
             if not self.scope.cancelled_caught:
                 if self.draining and not self.half_closed:
-                    self.end(Status.UNAVAILABLE, "the server is exiting")
+                    self.end(Status.UNAVAILABLE, EXITING)
                 else:
                     self.end(Status.OK)
             elif trio.current_time() >= self.deadline_s:

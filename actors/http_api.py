@@ -11,11 +11,18 @@ from typing import Final, TypeAlias, final
 import orjson
 import trio
 
+from ..memory.budget import BUDGET_USED_UP, ByteBudget
 from ..protocol import management_codec
 from ..protocol.binary_codec import parse_header_length
 from ..protocol.config_json import model_config_to_dict
-from ..protocol.content_coding import CODINGS, choose_response_coding, compress, decompress
-from ..protocol.errors import ErrorCode, RequestError, invalid_argument
+from ..protocol.content_coding import (
+    CODINGS,
+    InflatedTooFarError,
+    choose_response_coding,
+    compress,
+    decompress,
+)
+from ..protocol.errors import ErrorCode, FailureReason, RequestError, invalid_argument
 from ..protocol.http_request import HttpRequest
 from ..protocol.http_response import (
     JSON_CONTENT_TYPE,
@@ -26,7 +33,7 @@ from ..protocol.http_response import (
 )
 from ..protocol.http_routes import Route, RouteFault, RouteName, match
 from ..protocol.http_session import HttpFailure
-from ..protocol.json_codec import decode_infer, encode_infer_response
+from ..protocol.json_codec import decode_infer, encode_infer_response, prints_much
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Buffer
 from .inference import count_refusal, refuse_decoupled, submit
@@ -40,8 +47,8 @@ OFFLOAD_BYTES_MIN: Final = 256 * 1024
 which the loop can spare, and a thread costs a tenth of that."""
 
 CODEC_THREADS_MAX: Final = 2
-"""Threads that decode at the same time: decoding mostly holds the interpreter lock, so more of
-them would only take turns."""
+"""Threads that decode and encode at the same time: both mostly hold the interpreter lock, so more
+of them would only take turns."""
 
 BINARY_CONTENT_TYPE: Final = (b"Content-Type", b"application/octet-stream")
 
@@ -59,11 +66,15 @@ class HttpApi:
       router: Where models are found.
       info: The server metadata.
       input_bytes_max: Most bytes of JSON, of one JSON tensor and of a raw body.
+      budget: Bounds what compressed requests inflate to.
     """
 
-    def __init__(self, *, router: Router, info: ServerInfo, input_bytes_max: int) -> None:
+    def __init__(
+        self, *, router: Router, info: ServerInfo, input_bytes_max: int, budget: ByteBudget
+    ) -> None:
         self._router = router
         self._info = info
+        self._budget = budget
         self._input_bytes_max = input_bytes_max
         self._codec_threads = trio.CapacityLimiter(CODEC_THREADS_MAX)
         self._methods: dict[RouteName, _Method] = {
@@ -113,8 +124,25 @@ class HttpApi:
             return _refused(error)
         return NOT_FOUND if route is RouteFault.NOT_FOUND else METHOD_NOT_ALLOWED
 
-    def finish(self, request: InferRequest, response: InferResponse) -> HttpResponse:
-        """Return the HTTP response to an inference that `start` submitted."""
+    def finish(
+        self, request: InferRequest, response: InferResponse
+    ) -> HttpResponse | Awaitable[HttpResponse]:
+        """Return the HTTP response to an inference that `start` submitted.
+
+        An awaitable, which has to be awaited or closed, if there is work for a thread first.
+        """
+        if response.error is None and prints_much(response, request):
+            return self._finish_on_thread(request, response)
+        return self._encode(request, response)
+
+    async def _finish_on_thread(
+        self, request: InferRequest, response: InferResponse
+    ) -> HttpResponse:
+        return await trio.to_thread.run_sync(
+            self._encode, request, response, limiter=self._codec_threads
+        )
+
+    def _encode(self, request: InferRequest, response: InferResponse) -> HttpResponse:
         error = response.error
         if error is None:
             try:
@@ -138,7 +166,8 @@ class HttpApi:
         if isinstance(answer, HttpResponse):
             return answer
         try:
-            return self.finish(answer.request, await answer.receive())
+            finished = self.finish(answer.request, await answer.receive())
+            return finished if isinstance(finished, HttpResponse) else await finished
         finally:
             answer.close()
 
@@ -192,11 +221,25 @@ class HttpApi:
     async def _infer_on_thread(
         self, request: HttpRequest, route: Route, version: ModelVersion, arrived_s: float
     ) -> Answer:
-        """Decode a compressed or large body on a thread, then submit it."""
+        """Decode a compressed or large body on a thread, then submit it.
+
+        What a body has inflated to counts in the budget until the answer is there.
+        """
+        held_bytes = 0
         try:
-            infer = await trio.to_thread.run_sync(
+            infer, inflated_bytes = await trio.to_thread.run_sync(
                 self._expand_and_decode, request, route, version, limiter=self._codec_threads
             )
+            await trio.lowlevel.checkpoint_if_cancelled()  # a thread is not cut short
+            if not self._budget.try_take(inflated_bytes):
+                raise RequestError(ErrorCode.UNAVAILABLE, BUDGET_USED_UP)
+            held_bytes = inflated_bytes
+        except trio.Cancelled:
+            left = RequestError(
+                ErrorCode.CANCELLED, "the client left", reason=FailureReason.CANCELED
+            )
+            count_refusal(version, left, arrived_s)
+            raise
         except RequestError as error:
             count_refusal(version, error, arrived_s)
             response = _refused(error)
@@ -204,20 +247,34 @@ class HttpApi:
                 response.headers.append((b"Accept-Encoding", ", ".join(CODINGS).encode()))
             return response
         try:
-            return submit(version, infer, arrived_s)
+            answer = submit(version, infer, arrived_s)
+            return await self._wait(answer) if held_bytes else answer
         except RequestError as error:
             return _refused(error)
+        finally:
+            self._budget.give_back(held_bytes)
 
     def _expand_and_decode(
         self, request: HttpRequest, route: Route, version: ModelVersion
-    ) -> InferRequest:
+    ) -> tuple[InferRequest, int]:
+        """Return the request, and the bytes that its body takes beyond what came."""
         headers = request.headers
-        coding = headers.get(b"content-encoding", b"")
-        body = decompress(request.body, coding, self._input_bytes_max) if coding else request.body
+        body = self._expand(request.body, headers.get(b"content-encoding", b""))
         header_length = parse_header_length(
             headers.get(b"inference-header-content-length"), len(body)
         )
-        return self._decode(body, header_length, route, version)
+        infer = self._decode(body, header_length, route, version)
+        return infer, 0 if body is request.body else len(body)
+
+    def _expand(self, body: Buffer, coding: bytes) -> Buffer:
+        limit_bytes = self._input_bytes_max
+        room_bytes = self._budget.limit_bytes - self._budget.used_bytes
+        try:
+            return decompress(body, coding, min(limit_bytes, room_bytes))
+        except InflatedTooFarError:
+            if limit_bytes <= room_bytes:
+                raise
+            raise RequestError(ErrorCode.UNAVAILABLE, BUDGET_USED_UP) from None
 
     def _decode(
         self, body: Buffer, header_length: int | None, route: Route, version: ModelVersion

@@ -7,7 +7,7 @@ that left only to those who listen.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, final
 
@@ -15,7 +15,8 @@ import trio
 
 from ..memory.budget import BUDGET_USED_UP, ByteBudget
 from ..protocol.http_request import BODY_BYTES_MAX, HTTP_1_0, HTTP_1_1, HttpRequest
-from ..protocol.http_response import HttpResponse, error_response
+from ..protocol.http_response import JOINED_BYTES_MAX, HttpResponse, error_response
+from ..protocol.tensors import Buffer
 from ._asgi_lifespan import answer_lifespan
 from .http_api import HttpApi
 
@@ -37,6 +38,14 @@ class HttpApplication:
     def __init__(self, *, api: HttpApi, budget: ByteBudget) -> None:
         self._api = api
         self._budget = budget
+        self._draining = False
+        self._receiving: set[trio.CancelScope] = set()
+
+    def begin_shutdown(self) -> None:
+        """Wait for no more of the bodies that have come in part."""
+        self._draining = True
+        for scope in self._receiving:
+            scope.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; cancels it when the client is gone."""
@@ -52,7 +61,7 @@ class HttpApplication:
             refusal = self._api.admit(request)
             if refusal is not None:
                 response = error_response(refusal.status, refusal.message)
-            elif not await body.receive(receive):
+            elif not await self._receive(body, receive):
                 return
             elif body.refusal is not None:
                 response = body.refusal
@@ -62,11 +71,27 @@ class HttpApplication:
                 if answered is None:
                     return
                 response = answered
+            if not body.admit_answer(response):
+                response = error_response(503, BUDGET_USED_UP)
             with trio.move_on_after(WRITE_TIMEOUT_S), suppress(trio.BusyResourceError):
                 # Busy: the client left at this moment, and hypercorn is closing its connection.
                 await _send(response, send, head_only=request.method == b"HEAD")
         finally:
             body.release()
+
+    async def _receive(self, body: _Body, receive: Receive) -> bool:
+        """Take the whole body; False if the client left."""
+        with trio.CancelScope() as scope:
+            self._receiving.add(scope)
+            if self._draining:
+                scope.cancel()
+            try:
+                return await body.receive(receive)
+            finally:
+                self._receiving.discard(scope)
+        body.release()
+        body.refusal = error_response(503, "the server is exiting")
+        return True
 
     async def _answer(self, request: HttpRequest, receive: Receive) -> HttpResponse | None:
         """Run the handler while listening for the client's departure; None if it left."""
@@ -86,7 +111,7 @@ class HttpApplication:
 
 @final
 class _Body:
-    """A request body on its way in, accounted for in the byte budget."""
+    """A request body on its way in, and its answer's on the way out, in the byte budget."""
 
     def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
@@ -122,6 +147,15 @@ class _Body:
         self.data += piece
         return True
 
+    def admit_answer(self, response: HttpResponse) -> bool:
+        """Take an answer's body from the budget, too; False if a large one does not fit."""
+        size = sum(map(len, _parts(response)))
+        if size > JOINED_BYTES_MAX:
+            if not self._budget.try_take(size):
+                return False
+            self._held_bytes += size
+        return True
+
     def release(self) -> None:
         """Give everything back; idempotent."""
         self._budget.give_back(self._held_bytes)
@@ -154,8 +188,12 @@ def _request(scope: Scope) -> HttpRequest:
     )
 
 
+def _parts(response: HttpResponse) -> Sequence[Buffer]:
+    return [response.body] if isinstance(response.body, bytes) else response.body
+
+
 async def _send(response: HttpResponse, send: Send, *, head_only: bool) -> None:
-    parts = [response.body] if isinstance(response.body, (bytes, bytearray)) else response.body
+    parts = _parts(response)
     length = sum(len(part) for part in parts)
     headers = [*response.headers, (b"content-length", str(length).encode())]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})

@@ -48,8 +48,13 @@ class Service(Protocol):
     def start(self, request: HttpRequest) -> Answer | Awaitable[Answer]:
         """Begin to answer a request, without waiting."""
 
-    def finish(self, request: InferRequest, response: InferResponse) -> HttpResponse:
-        """Return the HTTP response to an inference that `start` submitted."""
+    def finish(
+        self, request: InferRequest, response: InferResponse
+    ) -> HttpResponse | Awaitable[HttpResponse]:
+        """Return the HTTP response to an inference that `start` submitted.
+
+        An awaitable, to be awaited or closed, if encoding it is work for a thread.
+        """
 
 
 PIPELINED_MAX = 16
@@ -116,6 +121,7 @@ class HttpConnection:
         self._service = service
         self._budget = budget
         self._settings = settings
+        self._patience = settings.patience
         self._session = HttpSession(settings.limits, admit=service.admit)
         self._watch = ConnectionWatch()
         self._scope = trio.CancelScope()
@@ -127,6 +133,7 @@ class HttpConnection:
         self._eof = False
         self._lingering = False
         self._progress = 0
+        self._started = 0  # requests so far
         self._owed_bytes = 0  # bodies of requests that are not answered yet
         self._held_bytes = 0  # what this connection has taken from the budget
 
@@ -146,16 +153,21 @@ class HttpConnection:
                 await self._stream.aclose()
 
     def begin_shutdown(self) -> None:
-        """Answer what is owed, then close; an idle connection closes at once."""
+        """Answer what is owed, then close.
+
+        Where nothing is, which is also where a request has come in part, that is at once.
+        """
         self._draining = True
-        if self._phase() is Phase.IDLE:
+        self._patience = self._patience.while_draining()
+        if self._phase() in (Phase.IDLE, Phase.HEAD, Phase.BODY):
             self._scope.cancel()
 
     def tick(self) -> None:
         """Apply the timeouts; called every `TICK_S`."""
         phase = self._phase()
-        progress = self._progress + self._stream.sent_bytes
-        if not self._watch.tick(phase, progress, self._settings.patience):
+        moved = self._progress + self._stream.sent_bytes
+        progress = self._started if phase is Phase.HEAD else moved
+        if not self._watch.tick(phase, progress, self._patience):
             return
         if phase in (Phase.HEAD, Phase.BODY):
             what = "head" if phase is Phase.HEAD else "body"
@@ -203,6 +215,7 @@ class HttpConnection:
 
     def _start(self, request: HttpRequest) -> bool:
         """Start a request; False if the budget has no room for it."""
+        self._started += 1
         self._owed_bytes += len(request.body)
         if self._owed_bytes > self._held_bytes and not self._settle_budget():
             self._owed_bytes -= len(request.body)
@@ -282,8 +295,7 @@ class HttpConnection:
             queue.popleft()
             self._settle_budget()
             self._room.set()
-            idle = not queue and self._session.state is HttpState.IDLE
-            if not owed.keep_alive or (self._draining and idle):
+            if not owed.keep_alive or (self._draining and not queue):
                 break
         self._scope.cancel()
 
@@ -292,14 +304,18 @@ class HttpConnection:
         if owed.unsent is None:
             answer = owed.answer
             assert answer is not None
-            if not isinstance(answer, (HttpResponse, Reply)):
-                try:
-                    answer = owed.answer = await answer
-                except Exception:  # the last line, as in `_start`  # noqa: BLE001
-                    answer = self._server_fault()
-            if isinstance(answer, Reply) and not answer.has_response:
-                answer.notify = self._answer_now
-                return  # once more when it is there
+            while not isinstance(answer, HttpResponse):
+                if isinstance(answer, Reply):
+                    if not answer.has_response:
+                        answer.notify = self._answer_now
+                        return  # once more when it is there
+                    answer = self._finish(answer)
+                else:
+                    try:
+                        answer = await answer
+                    except Exception:  # the last line, as in `_start`  # noqa: BLE001
+                        answer = self._server_fault()
+                owed.answer = answer
             owed.unsent = self._encode(request, owed, answer)
         unsent = owed.unsent
         size = sum(map(len, unsent)) if len(unsent) > 1 else 0  # small ones are joined to one
@@ -316,17 +332,17 @@ class HttpConnection:
         """Whether the connection stays open after the request whose turn it is."""
         if not self._draining:
             return request.keep_alive
-        last = len(self._queue) == 1 and self._session.state is HttpState.IDLE
-        return request.keep_alive and not last
+        return request.keep_alive and len(self._queue) > 1
 
-    def _encode(self, request: HttpRequest, owed: _Owed, answer: Answer) -> Sequence[Buffer]:
+    def _finish(self, reply: Reply) -> HttpResponse | Awaitable[HttpResponse]:
         try:
-            if isinstance(answer, Reply):
-                response = self._service.finish(answer.request, answer.receive_nowait())
-            else:
-                response = answer
+            return self._service.finish(reply.request, reply.receive_nowait())
         except Exception:  # the last line, as in `_start`  # noqa: BLE001
-            response = self._server_fault()
+            return self._server_fault()
+
+    def _encode(
+        self, request: HttpRequest, owed: _Owed, response: HttpResponse
+    ) -> Sequence[Buffer]:
         owed.keep_alive = self._keeps_alive(request)
         return encode_response(
             response,
@@ -351,7 +367,12 @@ class HttpConnection:
             and event.keep_alive
             and not (self._draining or self._eof or self._writing)
         ):
-            buffers = self._encode(event, owed, owed.answer)
+            response = self._finish(owed.answer)
+            if type(response) is not HttpResponse:
+                owed.answer = response
+                self._news.set()
+                return
+            buffers = self._encode(event, owed, response)
             if len(buffers) > 1:  # a large one, which the budget has to have room for
                 owed.unsent = buffers
                 self._news.set()

@@ -5,16 +5,19 @@ It lives on one device, takes one batch at a time, and answers every request of 
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import TypeAlias, final
 
+import outcome
 import trio
 
-from ..backends.base import Batch, ModelInstance
+from ..backends.base import Batch, ModelInstance, PostResponse
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.requests import InferResponse
 from ._completion import CUT_OFF, Completion, nanoseconds
 from ._device_link import Device
+from ._response_gate import ResponseGate
 from .messages import Execute, Infer, InstanceIdle, SchedulerMessage
 
 Inbox: TypeAlias = trio.MemoryReceiveChannel[Execute]
@@ -52,6 +55,8 @@ class Instance:
         self._decoupled = decoupled
         self._open: dict[Infer, Execute] = {}
         self._open_ended = trio.Event()
+        self._gates: dict[Infer, ResponseGate] = {}  # of the open requests of a decoupled model
+        self._loop_thread = threading.get_ident()
 
     def __repr__(self) -> str:
         return f"<Instance {self._name}: {len(self._open)} open>"
@@ -59,6 +64,27 @@ class Instance:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until the inbox closes and every request has ended."""
         task_status.started()
+        if not self._decoupled:
+            await self._serve()
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._open_gates_when_cancelled)
+            served = await outcome.acapture(self._serve)
+            nursery.cancel_scope.cancel()
+        served.unwrap()  # outside of the nursery, which would wrap what it raises into a group
+
+    async def _open_gates_when_cancelled(self) -> None:
+        """Let the model's threads go on, since whoever cancels waits for the job of one."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._open_gates()
+
+    def _open_gates(self) -> None:
+        for gate in self._gates.values():
+            gate.open()
+
+    async def _serve(self) -> None:
         try:
             await self._report_idle()
             async for execute in self._inbox:
@@ -95,7 +121,7 @@ class Instance:
             self._open[infer] = execute
         batch = Batch([infer.request for infer in infers])
         if self._decoupled:
-            batch.post = partial(self._post, trio.lowlevel.current_trio_token(), infers)
+            batch.post = self._post_to(infers)
 
         def end(error: RequestError | None) -> None:
             self._count_execution(batch)
@@ -146,6 +172,8 @@ class Instance:
         """End everything in execution with an error."""
         now_s = trio.current_time()
         infers, self._open = list(self._open), {}
+        self._open_gates()
+        self._gates.clear()
         for infer in infers:
             self._completion.fail(infer, error, now_s)
 
@@ -180,26 +208,52 @@ class Instance:
         else:
             completion.succeed(infer, response, execute.dispatched_s, compute_ns, now_s)
 
-    def _post(
-        self,
-        token: trio.lowlevel.TrioToken,
-        infers: list[Infer],
-        index: int,
-        response: InferResponse,
-    ) -> None:
-        """Take one response of a decoupled model, on any thread."""
-        token.run_sync_soon(self._posted, infers[index], response)
+    def _post_to(self, infers: list[Infer]) -> PostResponse:
+        """Return what takes the responses of a decoupled model, on any thread.
+
+        It blocks a thread of the model while too many responses to a request wait to be received.
+        An end never waits, nor does the event loop, where a lost response sender may be collected;
+        nor does a response that is held back for another request, whose turn the wait could keep
+        from coming.
+        """
+        token = trio.lowlevel.current_trio_token()
+        loop_thread = self._loop_thread
+        waits = not self._completion.ordered
+        gates: list[ResponseGate] = []
+        for infer in infers:
+            gate = self._gates[infer] = ResponseGate()
+            gates.append(gate)
+            infer.reply.on_receive = gate.leave
+            infer.reply.on_close = partial(self._cancelled, infer)
+
+        def post(index: int, response: InferResponse) -> None:
+            bounded = waits and not response.final and threading.get_ident() != loop_thread
+            if not bounded or gates[index].enter():
+                token.run_sync_soon(self._posted, infers[index], response)
+
+        return post
 
     def _posted(self, infer: Infer, response: InferResponse) -> None:
         execute = self._open.get(infer)
         if execute is None:
-            return  # it has ended with an error
+            return  # it has ended with an error, or nobody waits for it
         if not response.final:
             self._completion.send(infer, response)
             return
         now_s = trio.current_time()
         executed_ns = nanoseconds(now_s - execute.dispatched_s)
         self._end(infer, response, execute, (0, executed_ns, 0), now_s)
+        self._ended(infer)
+
+    def _cancelled(self, infer: Infer) -> None:
+        """End a request at once: its model may never do."""
+        if infer in self._open:
+            del self._open[infer]
+            self._completion.drop(infer, trio.current_time())
+            self._ended(infer)
+
+    def _ended(self, infer: Infer) -> None:
+        self._gates.pop(infer).open()
         if not self._open:
             self._open_ended.set()
 

@@ -22,9 +22,10 @@ Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
 Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 
-IDLE_S = 75.0
-"""A keep-alive connection without a request: longer than the 60 s that load balancers keep theirs,
-so that they and not we close first."""
+IDLE_S = 5.0
+"""A keep-alive connection without a request. Hypercorn holds the descriptors of those that their
+clients have closed for just as long, so that a longer one would let a few clients use them up;
+scrapers and probes that come less often than this connect anew at no cost that matters here."""
 
 
 @final
@@ -71,12 +72,18 @@ class AsgiFrontend:
     Args:
       application: The application.
       grace_s: Seconds that requests in progress have after `begin_shutdown`.
+      on_shutdown: Called when the shutdown begins.
     """
 
     def __init__(
-        self, application: Callable[[Scope, Receive, Send], Awaitable[None]], *, grace_s: float
+        self,
+        application: Callable[[Scope, Receive, Send], Awaitable[None]],
+        *,
+        grace_s: float,
+        on_shutdown: Callable[[], None] = lambda: None,
     ) -> None:
         self._application = application
+        self._on_shutdown = on_shutdown
         self._grace_s = grace_s
         self._stop = trio.Event()
         self._ended = trio.Event()
@@ -131,6 +138,7 @@ class AsgiFrontend:
     def begin_shutdown(self) -> None:
         """Close the port and idle connections; requests in progress have the grace."""
         self._stop.set()
+        self._on_shutdown()
 
     async def drained(self) -> None:
         """Wait until the last request has ended, once `begin_shutdown` was called."""

@@ -37,6 +37,10 @@ UNLOAD_MAX_S = 5.0
 FAILED_DRAIN_S = 5.0
 """How long the other instances may work on the queue after one was given up, in seconds."""
 
+REASON_MAX_CHARS = 2048
+"""A reason is one sentence, but it may quote a configuration or what a model raised; the index
+shows the reasons of all models in one message."""
+
 _logger = logging.getLogger(__name__)
 
 Report: TypeAlias = Callable[[], None]
@@ -338,5 +342,6 @@ def _unload(model: ModelInstance, name: str) -> None:
 
 
 def reason_of(error: RequestError) -> str:
-    """Return an error as the repository index shows it."""
-    return f"{error.code.display_name}: {error.message}"
+    """Return an error as the repository index shows it, cut to size."""
+    text = f"{error.code.display_name}: {error.message}"
+    return text if len(text) <= REASON_MAX_CHARS else text[:REASON_MAX_CHARS] + "…"

@@ -32,15 +32,18 @@ class Reply:
       request: The request the responses belong to.
       on_close: Called once when the receiver closes before the final response; set by the holder
         that wants to drop the request at once.
+      on_receive: Called for each response when the receiver takes it; set by a holder that keeps
+        few of them waiting.
       notify: Called after each `send` that finds no task in `receive`; set by a receiver that
         waits for more than this reply. It must neither raise nor wait.
     """
 
-    __slots__ = ("_done", "_responses", "_waiter", "notify", "on_close", "request")
+    __slots__ = ("_done", "_responses", "_waiter", "notify", "on_close", "on_receive", "request")
 
     def __init__(self, request: InferRequest) -> None:
         self.request = request
         self.on_close: Callable[[], None] | None = None
+        self.on_receive: Callable[[], None] | None = None
         self.notify: Callable[[], None] | None = None
         self._done = False
         self._responses: deque[InferResponse] = deque()
@@ -62,6 +65,8 @@ class Reply:
         if waiter is not None:
             self._waiter = None
             trio.lowlevel.reschedule(waiter, outcome.Value(response))
+            if self.on_receive is not None:
+                self.on_receive()
         else:
             self._responses.append(response)
             if self.notify is not None:
@@ -83,6 +88,8 @@ class Reply:
         """
         if not self._responses:
             raise trio.WouldBlock
+        if self.on_receive is not None:
+            self.on_receive()
         return self._responses.popleft()
 
     async def receive(self) -> InferResponse:
@@ -92,7 +99,7 @@ class Reply:
         """
         if self._responses:
             await trio.lowlevel.checkpoint_if_cancelled()
-            return self._responses.popleft()
+            return self.receive_nowait()
         assert self._waiter is None, "one task waits for a reply"
         assert not self._done, "receive() after the final response or close()"
         self._waiter = trio.lowlevel.current_task()

@@ -7,7 +7,8 @@ make their own actions (see `_repository_policy`) and carry them out with the sa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar, TypeVarTuple, assert_never, final
@@ -100,7 +101,7 @@ class Repository:
     async def _scan(self) -> list[Action]:
         """Return what is to be done at the start, with every model in the index already."""
         settings = self._settings
-        repositories = sorted({path.absolute() for path in settings.repositories})
+        repositories = await settings.run_in_thread(_distinct, settings.repositories)
         scans = [await settings.run_in_thread(scan_repository, path) for path in repositories]
         actions = startup_actions(scans)
         for action in actions:
@@ -119,9 +120,7 @@ class Repository:
                 assert_never(action)
 
     def _refuse(self, name: str, error: RequestError) -> None:
-        reason = reason_of(error)
-        _logger.error("model %r is not loaded: %s", name, reason)
-        self._publish(ModelEntry(name, reason=reason))
+        self._publish(ModelEntry(name, reason=reason_of(error)))
 
     async def _load(self, files: ModelFiles, nursery: trio.Nursery) -> None:
         """Load the selected versions of one model side by side."""
@@ -147,7 +146,6 @@ class Repository:
                 models.append(made)
                 versions.append(made.version)
             else:
-                _logger.error("version %d of model %r: %s", each.version, files.name, made.reason)
                 versions.append(made)
         report()
         self._models += models
@@ -174,6 +172,11 @@ class Repository:
                 error = fault
         assert error is not None
         return FailedVersion(str(prepared.version), reason_of(error))
+
+
+def _distinct(repositories: Iterable[Path]) -> list[Path]:
+    """Return each directory once, however often and however it is spelt."""
+    return sorted({Path(os.path.realpath(path)) for path in repositories})
 
 
 async def _run_contained(

@@ -156,7 +156,7 @@ class PythonModelInstance:
         batch.compute_end_ns = perf_counter_ns()
 
     def _log_fault(self, message: str) -> None:
-        """Tell the operator; ever more rarely, since a broken model fails at the rate it is asked."""
+        """Tell the operator, ever more rarely: a broken model fails as often as it is asked."""
         self._faults += 1
         if self._faults & (self._faults - 1) == 0:
             _LOGGER.error("%s (failed batches so far: %d)", message, self._faults)

@@ -24,6 +24,10 @@ _PREFERENCES_MAX: Final = 32
 """Items of an `Accept-Encoding` that are looked at; there are about ten codings in all."""
 
 
+class InflatedTooFarError(RequestError):
+    """A body has more bytes when decompressed than the limit: INVALID_ARG."""
+
+
 def decompress(body: Buffer, coding: bytes, limit_bytes: int) -> Buffer:
     """Return the body a client compressed.
 
@@ -35,7 +39,7 @@ def decompress(body: Buffer, coding: bytes, limit_bytes: int) -> Buffer:
 
     Raises:
       RequestError: UNSUPPORTED for another coding; INVALID_ARG for bytes that are no whole
-        stream, and for more than `limit_bytes`.
+        stream, and for more than `limit_bytes` (an `InflatedTooFarError`).
     """
     name = coding.strip().lower().decode("latin-1")
     if name in {"", "identity"}:
@@ -51,9 +55,10 @@ def decompress(body: Buffer, coding: bytes, limit_bytes: int) -> Buffer:
     except zlib.error as fault:
         raise invalid_argument(f"the {name} body cannot be decompressed: {fault}") from None
     if len(inflated) > limit_bytes:
-        raise invalid_argument(
+        raise InflatedTooFarError(
+            ErrorCode.INVALID_ARG,
             f"the {name} body decompresses to more than the limit of {limit_bytes} bytes set by "
-            "--http-max-input-size"
+            "--http-max-input-size",
         )
     if not inflater.eof:
         raise invalid_argument(

@@ -1,4 +1,4 @@
-"""Message compression of gRPC: which codings there are, and how far they may inflate.
+"""Message compression of gRPC: which codings there are, and inflating no further than allowed.
 
 Source: the gRPC compression document; "deflate" there is the zlib format (RFC 1950).
 """
@@ -16,6 +16,9 @@ IDENTITY: Final = "identity"
 ACCEPTED_ENCODINGS: Final = "identity, deflate, gzip"
 COMPRESSION_LEVEL: Final = 1
 """Tensors shrink little more at higher levels, and the work is done between two requests."""
+
+DEFLATED_PIECE_BYTES: Final = 256 * 1024
+"""Compressed bytes that zlib is given at once: it copies what it has not used in each step."""
 
 _WINDOW_BITS: Final = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
@@ -49,34 +52,70 @@ def choose_encoding(accepted: str) -> str:
     return next((name for name in _WINDOW_BITS if name in offered), IDENTITY)
 
 
-def decompress_message(data: Buffer, encoding: str, size_max: int) -> bytes:
-    """Inflate one message, never further than the limit.
+class Inflater:
+    """Inflates one message step by step, never further than the limit.
 
     Args:
       data: The message as it came.
       encoding: A supported coding, not identity.
       size_max: Most bytes it may have afterwards.
 
-    Raises:
-      MessageError: It is larger, or not in that coding.
+    Attributes:
+      message: What it is so far.
+      is_whole: Whether that is all of it.
     """
-    inflater = zlib.decompressobj(_WINDOW_BITS[encoding])
-    try:
-        message = inflater.decompress(data, size_max + 1)
-    except zlib.error as error:
-        raise MessageError(
-            Status.INTERNAL, f"A message flagged as compressed must be in {encoding}: {error}."
-        ) from error
-    if len(message) > size_max:
-        raise MessageError(
-            Status.RESOURCE_EXHAUSTED,
-            f"A message may have {size_max} bytes when decompressed, this one has more.",
-        )
-    if not inflater.eof or inflater.unused_data:
-        raise MessageError(
-            Status.INTERNAL, f"A compressed message must be exactly one {encoding} stream."
-        )
-    return message
+
+    __slots__ = ("_data", "_encoding", "_inflater", "_position", "_size_max", "is_whole", "message")
+
+    def __init__(self, data: Buffer, encoding: str, size_max: int) -> None:
+        self._data = memoryview(data)
+        self._encoding = encoding
+        self._inflater = zlib.decompressobj(_WINDOW_BITS[encoding])
+        self._position = 0
+        self._size_max = size_max
+        self.is_whole = False
+        self.message = bytearray()
+
+    def step(self, n_bytes: int) -> None:
+        """Inflate the next `n_bytes`, or what is left if that is less.
+
+        Raises:
+          MessageError: The message is larger than the limit, or not in that coding.
+        """
+        inflater, message = self._inflater, self.message
+        stop = len(message) + n_bytes
+        while len(message) < stop and not inflater.eof:
+            source: Buffer = inflater.unconsumed_tail
+            if not source:
+                source = self._data[self._position : self._position + DEFLATED_PIECE_BYTES]
+                self._position += len(source)
+            try:
+                piece = inflater.decompress(source, stop - len(message))
+            except zlib.error as error:
+                raise MessageError(
+                    Status.INTERNAL,
+                    f"A message flagged as compressed must be in {self._encoding}: {error}.",
+                ) from error
+            message += piece
+            if not piece and not inflater.eof and self._position == len(self._data):
+                break  # it ends early
+        if len(message) > self._size_max:
+            raise MessageError(
+                Status.RESOURCE_EXHAUSTED,
+                f"A message may have {self._size_max} bytes when decompressed, this one has more.",
+            )
+        if (len(message) < stop and not inflater.eof) or self._has_surplus():
+            raise MessageError(
+                Status.INTERNAL,
+                f"A compressed message must be exactly one {self._encoding} stream.",
+            )
+        self.is_whole = inflater.eof
+
+    def _has_surplus(self) -> bool:
+        """Whether there are bytes behind the end of the stream."""
+        if not self._inflater.eof:
+            return False
+        return bool(self._inflater.unused_data) or self._position < len(self._data)
 
 
 def compress_message(parts: list[Buffer], encoding: str) -> list[Buffer]:

@@ -6,14 +6,44 @@ Source: the document "gRPC over HTTP2", Length-Prefixed-Message.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, TypeAlias
 
 from grpclib.const import Status
 
-from .grpc_compression import IDENTITY, MessageError, decompress_message
+from .grpc_compression import IDENTITY, Inflater, MessageError
 
 PREFIX_BYTES: Final = 5
 """The compressed flag and the length in front of every message."""
+INLINE_INFLATED_BYTES_MAX: Final = 512 * 1024
+"""What is inflated at once of the data of one read: about a millisecond. Messages that are larger,
+and those behind them, are left to whoever has a thread for them."""
+
+
+class DeflatedMessage:
+    """A whole message that is to be inflated by whoever takes it.
+
+    Attributes:
+      inflater: Has inflated nothing yet.
+      entry: What the inbox keeps of it: its size and the held bytes.
+    """
+
+    __slots__ = ("entry", "inflater")
+
+    def __init__(self, inflater: Inflater, entry: list[int]) -> None:
+        self.inflater = inflater
+        self.entry = entry
+
+
+class InlineAllowance:
+    """How many bytes the inboxes of a connection may still inflate of the data of this read."""
+
+    __slots__ = ("left_bytes",)
+
+    def __init__(self) -> None:
+        self.left_bytes = INLINE_INFLATED_BYTES_MAX
+
+
+Message: TypeAlias = bytes | bytearray | DeflatedMessage
 
 
 class MessageInbox:
@@ -26,6 +56,7 @@ class MessageInbox:
     Args:
       encoding: Coding of the messages flagged as compressed; a supported one.
       message_bytes_max: Largest message, as it comes and decompressed.
+      inline: What may be inflated at once.
 
     Attributes:
       buffered_bytes: Size of the incomplete message and of those read and not consumed.
@@ -36,6 +67,7 @@ class MessageInbox:
         "_compressed",
         "_encoding",
         "_held_bytes",
+        "_inline",
         "_message_bytes_max",
         "_missing_bytes",
         "_prefix",
@@ -43,15 +75,16 @@ class MessageInbox:
         "buffered_bytes",
     )
 
-    def __init__(self, encoding: str, message_bytes_max: int) -> None:
+    def __init__(self, encoding: str, message_bytes_max: int, inline: InlineAllowance) -> None:
         self._encoding = encoding
+        self._inline = inline
         self._message_bytes_max = message_bytes_max
         self._prefix = b""
         self._body: bytearray | None = None
         self._missing_bytes = 0
         self._compressed = False
         self._held_bytes = 0
-        self._unconsumed: deque[tuple[int, int]] = deque()  # size and held bytes, oldest first
+        self._unconsumed: deque[list[int]] = deque()  # size and held bytes, oldest first
         self.buffered_bytes = 0
 
     @property
@@ -59,7 +92,7 @@ class MessageInbox:
         """Messages read and not consumed."""
         return len(self._unconsumed)
 
-    def read(self, data: memoryview, messages: list[bytes | bytearray]) -> int:
+    def read(self, data: memoryview, messages: list[Message]) -> int:
         """Append the messages that `data` completes to `messages`; copies payload once.
 
         Returns:
@@ -121,11 +154,17 @@ class MessageInbox:
             credit += held_bytes
             self.buffered_bytes -= size
         if unconsumed:
-            size, held_bytes = unconsumed[0]
-            unconsumed[0] = (size - n_bytes, held_bytes)
+            unconsumed[0][0] -= n_bytes
             self.buffered_bytes -= n_bytes
             return credit
         return credit + self._release()
+
+    def inflated(self, message: DeflatedMessage) -> None:
+        """Account for a message that has been inflated meanwhile."""
+        entry = message.entry
+        size = len(message.inflater.message)
+        self.buffered_bytes += size - entry[0]
+        entry[0] = size
 
     def close(self) -> int:
         """Drop everything and return the bytes to give back."""
@@ -158,11 +197,28 @@ class MessageInbox:
         self._compressed = flag == 1
         return length
 
-    def _complete(self, message: bytes | bytearray, following_bytes: int) -> bytes | bytearray:
+    def _complete(self, message: bytes | bytearray, following_bytes: int) -> Message:
         """Account for a message; of the held bytes the last `following_bytes` are not its own."""
+        whole = True
         if self._compressed:
-            message = decompress_message(message, self._encoding, self._message_bytes_max)
-        self._unconsumed.append((len(message), self._held_bytes - following_bytes))
+            inflated = self._inflate_some(message)
+            whole = inflated is not None
+            message = inflated if inflated is not None else message
+        size = len(message)
+        entry = [size, self._held_bytes - following_bytes]
+        self._unconsumed.append(entry)
         self._held_bytes = following_bytes
-        self.buffered_bytes += len(message)
-        return message
+        self.buffered_bytes += size
+        if whole:
+            return message
+        return DeflatedMessage(Inflater(message, self._encoding, self._message_bytes_max), entry)
+
+    def _inflate_some(self, message: bytes | bytearray) -> bytearray | None:
+        """Inflate a message that is not too large for it to be done at once, else None."""
+        left_bytes = self._inline.left_bytes
+        if not left_bytes:
+            return None
+        inflater = Inflater(message, self._encoding, self._message_bytes_max)
+        inflater.step(left_bytes)
+        self._inline.left_bytes = left_bytes - len(inflater.message)
+        return inflater.message if inflater.is_whole else None

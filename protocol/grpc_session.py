@@ -1,7 +1,8 @@
 """The server's side of one gRPC connection: bytes in, calls and messages out, and back.
 
-No socket, no clock: deadlines are told, not kept. Messages come whole and decompressed; what a
-client does wrong ends its call, or the connection, without the caller's help.
+No socket, no clock: deadlines are told, not kept. Messages come whole, and decompressed unless
+that is work for a thread; what a client does wrong ends its call, or the connection, without the
+caller's help.
 Source: the document "gRPC over HTTP2"; leniency as grpc-core.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from grpclib.const import Status
 
@@ -19,8 +20,26 @@ from .grpc_compression import (
     choose_encoding,
     compress_message,
 )
+from .grpc_events import (
+    CallCancelled,
+    CallEvent,
+    CallStarted,
+    ConnectionClosed,
+    DeflatedReceived,
+    GrpcEvent,
+    HalfClosed,
+    MessageReceived,
+    WindowOpened,
+)
 from .grpc_headers import OK_TRAILERS, RESPONSE_HEADERS, CallHead, Metadata, trailers
-from .grpc_messages import PREFIX_BYTES, MessageInbox
+from .grpc_messages import (
+    INLINE_INFLATED_BYTES_MAX,
+    PREFIX_BYTES,
+    DeflatedMessage,
+    InlineAllowance,
+    Message,
+    MessageInbox,
+)
 from .http2_events import (
     ConnectionFailed,
     DataReceived,
@@ -31,6 +50,22 @@ from .http2_events import (
 )
 from .http2_frames import Buffer
 from .http2_session import Http2Session
+
+__all__ = [
+    "MESSAGE_BYTES_MAX",
+    "UNCONSUMED_MESSAGES_MAX",
+    "CallCancelled",
+    "CallEvent",
+    "CallStarted",
+    "ConnectionClosed",
+    "DeflatedReceived",
+    "GrpcEvent",
+    "GrpcLimits",
+    "GrpcSession",
+    "HalfClosed",
+    "MessageReceived",
+    "WindowOpened",
+]
 
 MESSAGE_BYTES_MAX: Final = 2**31 - 1
 """What protobuf can parse, and Triton's limit in both directions."""
@@ -52,90 +87,6 @@ class GrpcLimits:
     http2: Http2Limits = field(default_factory=Http2Limits)
 
 
-@dataclass(slots=True)
-class CallStarted:
-    """A client has begun a call.
-
-    Attributes:
-      stream_id: Names the call from here on.
-      path: The method, as "/package.Service/Method"; not checked.
-      timeout_s: Time the client gives it from now on, in seconds, or None.
-      head: The rest of what its headers say.
-    """
-
-    stream_id: int
-    path: str
-    timeout_s: float | None
-    head: CallHead
-
-    @property
-    def metadata(self) -> dict[str, list[str | bytes]]:
-        """The client's metadata by lower-case key; shared, so it must not be changed."""
-        return self.head.metadata
-
-    @property
-    def encoding(self) -> str:
-        """How its compressed messages are coded."""
-        return self.head.encoding
-
-    @property
-    def accept_encoding(self) -> str:
-        """The codings the client takes, as it listed them."""
-        return self.head.accept_encoding
-
-
-@dataclass(slots=True)
-class MessageReceived:
-    """A whole message of a call, decompressed; the receiver owns `data`.
-
-    Attributes:
-      stream_id: The call.
-      data: The message.
-      ends: Whether it is known to be the client's last; no `HalfClosed` follows then.
-    """
-
-    stream_id: int
-    data: bytes | bytearray
-    ends: bool = False
-
-
-@dataclass(slots=True)
-class HalfClosed:
-    """The client sends no more messages in this call."""
-
-    stream_id: int
-
-
-@dataclass(slots=True)
-class CallCancelled:
-    """The call is over: the client gave it up, left, or did something wrong in it.
-
-    Nothing more can be sent in it, and no event of it follows.
-    """
-
-    stream_id: int
-    reason: str
-
-
-@dataclass(slots=True)
-class WindowOpened:
-    """Nothing of the call is held back by flow control any more."""
-
-    stream_id: int
-
-
-@dataclass(slots=True)
-class ConnectionClosed:
-    """The connection is over, by the client's end or by its fault; close it after the output."""
-
-    reason: str
-
-
-CallEvent: TypeAlias = MessageReceived | HalfClosed | CallCancelled | WindowOpened
-"""What happens to a call that has started."""
-GrpcEvent: TypeAlias = CallStarted | CallEvent | ConnectionClosed
-
-
 class _Call:
     """One call that is neither ended by us nor cancelled.
 
@@ -147,9 +98,9 @@ class _Call:
 
     __slots__ = ("head", "inbox", "response_encoding")
 
-    def __init__(self, head: CallHead, message_bytes_max: int) -> None:
+    def __init__(self, head: CallHead, inbox: MessageInbox) -> None:
         self.head = head
-        self.inbox = MessageInbox(head.encoding, message_bytes_max)
+        self.inbox = inbox
         self.response_encoding: str | None = None
 
 
@@ -167,6 +118,7 @@ class GrpcSession:
         self._message_bytes_max = limits.message_bytes_max
         self._http2 = Http2Session(limits.http2)
         self._calls: dict[int, _Call] = {}
+        self._inline = InlineAllowance()
         self._buffered_bytes = 0
         self._unconsumed_messages = 0
 
@@ -202,6 +154,7 @@ class GrpcSession:
     def receive_data(self, data: bytes | bytearray) -> list[GrpcEvent]:
         """Take received bytes, split anywhere, and return what they mean."""
         events: list[GrpcEvent] = []
+        self._inline.left_bytes = INLINE_INFLATED_BYTES_MAX
         for event in self._http2.receive_data(data):
             if isinstance(event, DataReceived):
                 self._on_data(event, events)
@@ -308,6 +261,15 @@ class GrpcSession:
         """Return the bytes of the call that flow control holds back."""
         return self._http2.unsent_bytes(stream_id)
 
+    def inflated(self, event: DeflatedReceived) -> MessageReceived:
+        """Take note that a message is inflated, and return the event that it is now."""
+        call = self._calls.get(event.stream_id)
+        if call is not None:
+            self._buffered_bytes -= call.inbox.buffered_bytes
+            call.inbox.inflated(event.message)
+            self._buffered_bytes += call.inbox.buffered_bytes
+        return MessageReceived(event.stream_id, event.message.inflater.message, event.ends)
+
     def consumed(self, stream_id: int, n_bytes: int) -> None:
         """Give the receive window of messages back, oldest first.
 
@@ -348,7 +310,8 @@ class GrpcSession:
                 stream_id, trailers(status, message, alone=True, list_encodings=list_encodings)
             )
             return
-        self._calls[stream_id] = _Call(head, self._message_bytes_max)
+        inbox = MessageInbox(head.encoding, self._message_bytes_max, self._inline)
+        self._calls[stream_id] = _Call(head, inbox)
         events.append(CallStarted(stream_id, head.path, head.timeout_s, head))
         if event.end_stream:
             events.append(HalfClosed(stream_id))
@@ -359,7 +322,7 @@ class GrpcSession:
         if call is None:
             self._http2.acknowledge(stream_id, len(event.data))
             return
-        messages: list[bytes | bytearray] = []
+        messages: list[Message] = []
         fault: MessageError | None = None
         inbox = call.inbox
         self._buffered_bytes -= inbox.buffered_bytes
@@ -370,7 +333,13 @@ class GrpcSession:
         except MessageError as error:
             fault, credit = error, 0
         self._buffered_bytes += inbox.buffered_bytes
-        events.extend([MessageReceived(stream_id, message) for message in messages])
+        received: MessageReceived | DeflatedReceived | None = None
+        for message in messages:
+            if isinstance(message, DeflatedMessage):
+                received = DeflatedReceived(stream_id, message)
+            else:
+                received = MessageReceived(stream_id, message)
+            events.append(received)
         self._unconsumed_messages += len(messages)
         if self._unconsumed_messages > UNCONSUMED_MESSAGES_MAX:
             fault = MessageError(
@@ -383,8 +352,8 @@ class GrpcSession:
             self.end_call(stream_id, fault.status, fault.message)
             events.append(CallCancelled(stream_id, fault.message))
         elif event.end_stream:
-            if messages:
-                events[-1] = MessageReceived(stream_id, messages[-1], ends=True)
+            if received is not None:
+                received.ends = True
             else:
                 events.append(HalfClosed(stream_id))
 

@@ -8,11 +8,14 @@ Source: KServe v2 with the binary tensor data extension; Triton's raw-binary req
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import prod
 from typing import Final
 
 import orjson
 
 from .binary_codec import HEADER_NAME, decode_single_input, parse_header_length
+from .dtypes import BYTES
 from .errors import invalid_argument
 from .json_header import RequestHeader, parse_header
 from .json_tensors import json_from_tensor
@@ -23,7 +26,13 @@ from .requests import InferRequest, InferResponse
 from .tensors import Buffer, Shape, Tensor
 from .wording import quoted
 
-__all__ = ["INPUT_BYTES_MAX", "decode_infer", "encode_infer_response", "parse_header_length"]
+__all__ = [
+    "INPUT_BYTES_MAX",
+    "decode_infer",
+    "encode_infer_response",
+    "parse_header_length",
+    "prints_much",
+]
 
 INPUT_BYTES_MAX: Final = 67108864
 """Default of --http-max-input-size, as Triton's."""
@@ -33,6 +42,10 @@ CACHED_HEADERS_MAX: Final = 256
 """Kept JSON parts; with the one above this bounds the cache to a few MiB."""
 CACHED_PIECES_MAX: Final = 1024
 """Kept pieces of responses; variable shapes could make any number of them."""
+
+PRINTED_BYTES_MAX: Final = 128 * 1024
+"""Tensors up to this size are printed as JSON at once: 32,768 of FP32 take 2.5 ms. Larger ones are
+printed in pieces of this size, between which a thread lets the event loop have its turn."""
 
 _ID_START = b'{"id":"'
 _headers: dict[bytes, RequestHeader] = {}
@@ -166,10 +179,52 @@ def encode_infer_response(
                 parts.append(raw)
         else:
             start = _output_start(name, tensor.datatype, tensor.shape)
-            texts.append(b'%b,"data":%b}' % (start, json_from_tensor(tensor)))
-    header = _start(response) + b",".join(texts) + b"]}"
+            if _printed_bytes(tensor) > PRINTED_BYTES_MAX:
+                texts.append(b"".join([start, b',"data":[', *_json_pieces(tensor), b"]}"]))
+            else:
+                texts.append(b'%b,"data":%b}' % (start, json_from_tensor(tensor)))
+    # Beyond a mebibyte a join lets other threads run, a sum does not.
+    header = b"".join((_start(response), b",".join(texts), b"]}"))
     parts[0] = header
     return parts, len(header) if len(parts) > 1 else None
+
+
+def prints_much(response: InferResponse, request: InferRequest) -> bool:
+    """Whether an answer has so much to print as JSON that encoding it is work for a thread."""
+    size = 0
+    for tensor in response.outputs:
+        raw = tensor.given_raw
+        size += len(raw) if raw is not None else _printed_bytes(tensor)
+    if size <= PRINTED_BYTES_MAX:
+        return False
+    wanted = {output.name: output.binary for output in request.outputs}
+    for tensor in response.outputs:
+        binary = wanted.get(tensor.name)
+        if binary or (binary is None and request.binary_default):
+            size -= _printed_bytes(tensor)
+    return size > PRINTED_BYTES_MAX
+
+
+def _printed_bytes(tensor: Tensor) -> int:
+    """Return the bytes of a tensor; of BYTES without a raw form those of the lengths alone."""
+    raw = tensor.given_raw
+    if raw is not None:
+        return len(raw)
+    if tensor.datatype == BYTES:
+        return 4 * prod(tensor.shape)
+    return tensor.byte_size
+
+
+def _json_pieces(tensor: Tensor) -> Iterator[bytes]:
+    """Yield the elements as JSON, the commas between the pieces too, without the brackets."""
+    flat = tensor.array.reshape(-1)
+    step = max(1, flat.size * PRINTED_BYTES_MAX // _printed_bytes(tensor))
+    for start in range(0, flat.size, step):
+        elements = flat[start : start + step]
+        piece = Tensor(tensor.name, tensor.datatype, elements.shape, array=elements)
+        if start:
+            yield b","
+        yield json_from_tensor(piece)[1:-1]
 
 
 def _start(response: InferResponse) -> bytes:

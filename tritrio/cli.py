@@ -57,6 +57,14 @@ def _seconds(text: str) -> int:
     raise argparse.ArgumentTypeError(f"expected a number of seconds, got '{text}'")
 
 
+def _model_control(text: str) -> str:
+    if text == "none":
+        return text
+    if text in {"explicit", "poll"}:
+        raise argparse.ArgumentTypeError(f"'{text}' is not supported yet, expected none")
+    raise argparse.ArgumentTypeError(f"expected none, got '{text}'")
+
+
 def _verbosity(text: str) -> bool:
     """Triton has levels; here there are lines for people who search a fault, or none."""
     return int(text) > 0 if text.isascii() and text.isdigit() else _boolean(text)
@@ -86,6 +94,13 @@ def build_parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="DIR",
         help="directory of model directories; repeatable",
+    )
+    add(
+        "--model-control-mode",
+        type=_model_control,
+        default="none",
+        metavar="MODE",
+        help="none, the only mode so far: what the repository holds at the start is served",
     )
     add("--exit-on-error", type=_boolean, default=True, metavar="BOOL")
     add("--strict-readiness", type=_boolean, default=True, metavar="BOOL")

@@ -39,6 +39,10 @@ GC_YOUNG_MAX = 20_000
 """Young objects before a collection; Python's 700 are made by a dozen requests in flight, these
 by a few hundred, and what a cycle could hold until then stays within the byte budget."""
 
+EXIT_S_MIN = 1.0
+"""Even a stop without patience takes this long if it has to: gRPC says goodbye over a tenth of a
+second and models unload, so that a server that owes nothing ends cleanly."""
+
 _log = logging.getLogger("tritrio")
 
 
@@ -71,10 +75,13 @@ def build_parts(options: ServerOptions, router: Router) -> Parts:
     """Wire the frontends to a core."""
     budget = ByteBudget(options.byte_budget)
     info = ServerInfo(options.server_id, __version__)
-    api = HttpApi(router=router, info=info, input_bytes_max=options.http_input_bytes_max)
+    api = HttpApi(
+        router=router, info=info, input_bytes_max=options.http_input_bytes_max, budget=budget
+    )
     service = InferenceService(router=router, info=info)
     infer = ModelInfer(router)
     handlers = {**service.mapping(), **HealthService(router=router).mapping()}
+    grpc_settings = GrpcSettings()
     metrics = CollectorRegistry()
     metrics.register(ModelCollector(router.measured_models))
     return Parts(
@@ -95,7 +102,7 @@ def build_parts(options: ServerOptions, router: Router) -> Parts:
                 handlers=handlers,
                 direct={infer.path: infer},
                 budget=budget,
-                settings=GrpcSettings(),
+                settings=grpc_settings,
             )
         ),
         metrics=metrics,
@@ -109,7 +116,7 @@ def core_options(options: ServerOptions) -> CoreOptions:
         strict_readiness=options.strict_readiness,
         backend_settings=options.backend_settings,
         auto_complete_config=options.auto_complete_config,
-        exit_timeout_s=options.exit_timeout_s,
+        exit_timeout_s=_exit_timeout_s(options),
     )
 
 
@@ -174,6 +181,9 @@ class Server:
           StartError: a start-up model failed (with `exit_on_error`), nothing can be served, or a
             port cannot be bound.
         """
+        options = self._options
+        if options.http_address is options.grpc_address is options.metrics_address is None:
+            raise StartError("nothing is served: HTTP, gRPC and metrics are all switched off")
         in_time = True
         fault: StartError | None = None
         async with trio.open_nursery() as nursery:
@@ -181,7 +191,7 @@ class Server:
             nursery.start_soon(self._cancel_when_stopped, starting)
             try:
                 with starting:
-                    core = await start_core(self._options, nursery)
+                    core = await start_core(options, nursery)
                 if not starting.cancelled_caught:
                     in_time = await self._serve(core, task_status)
             except StartError as error:
@@ -228,15 +238,17 @@ class Server:
 
     async def _drain(self, core: Core, frontends: list[Frontend | AsgiFrontend]) -> bool:
         """Tell every client to go and wait for what is owed, within the exit timeout."""
-        _log.info("stopping: requests in flight have %g s", self._options.exit_timeout_s)
+        exit_timeout_s = _exit_timeout_s(self._options)
+        _log.info("stopping: requests in flight have %g s", exit_timeout_s)
         core.begin_shutdown()
-        with trio.move_on_after(self._options.exit_timeout_s) as scope:
+        with trio.move_on_after(exit_timeout_s) as scope:
             for frontend in frontends:
                 frontend.begin_shutdown()
             for frontend in frontends:
                 await frontend.drained()
         if scope.cancelled_caught:
-            _log.error("the exit timeout has passed: what is left is cut")
+            left = ", ".join(map(repr, frontends))
+            _log.error("the exit timeout has passed: what is left is cut, unanswered: %s", left)
         return not scope.cancelled_caught
 
 
@@ -244,7 +256,13 @@ def _http_frontend(options: ServerOptions, parts: Parts) -> Frontend | AsgiFront
     if options.http_server == "tritrio" or options.http_address is None:
         return parts.http
     application = HttpApplication(api=parts.http_api, budget=parts.budget)
-    return AsgiFrontend(application, grace_s=options.exit_timeout_s)
+    return AsgiFrontend(
+        application, grace_s=_exit_timeout_s(options), on_shutdown=application.begin_shutdown
+    )
+
+
+def _exit_timeout_s(options: ServerOptions) -> float:
+    return max(options.exit_timeout_s, EXIT_S_MIN)
 
 
 async def _listen(name: str, address: str | None, port: int) -> list[trio.SocketListener]:

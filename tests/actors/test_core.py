@@ -119,7 +119,10 @@ async def test_a_failing_model_takes_no_other_down(
         why = reasons(core)
         assert "config.pbtxt:1:" in why["typo"]
         assert "abacus" in why["unknown_backend"]
-        assert "version_policy" in why["no_version"]
+        assert why["no_version"] == (
+            "Invalid argument: model 'no_version' has no version directory, such as "
+            f"'{tmp_path / 'no_version' / '1'}'"
+        )
         assert "version_policy" in why["not_selected"]
         assert "OUT" in why["bad_pair"]
         assert "nowhere" in why["nowhere"]
@@ -193,7 +196,8 @@ async def test_only_canonical_numbers_are_versions(
     (directory / "7" / "model.bin").write_text("")
     [files] = scan_repository(tmp_path)
     assert files.versions == {0: (), 7: ("model.bin",), 9: ("model.bin",)}
-    assert len(caplog.records) == len(odd)
+    assert len(caplog.records) == len(odd) + 1
+    assert "8' is ignored: a version must be a directory" in caplog.text
 
 
 async def test_a_shutdown_refuses_new_requests_and_finishes_old_ones(

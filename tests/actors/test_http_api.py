@@ -17,6 +17,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.support.http_client import infer_body, request_bytes
 from tests.support.memory_server import memory_server
 from tritrio.actors.http_api import CODEC_THREADS_MAX, OFFLOAD_BYTES_MIN
+from tritrio.memory.budget import BUDGET_USED_UP
+from tritrio.protocol.errors import FailureReason
+from tritrio.protocol.http_response import HttpResponse
+from tritrio.protocol.json_codec import PRINTED_BYTES_MAX
+from tritrio.protocol.requests import InferRequest, InferResponse
+from tritrio.protocol.tensors import Tensor
 
 INFER = "/v2/models/plain/infer"
 
@@ -147,6 +153,94 @@ async def test_compressed_body_that_expands_too_far_is_refused_and_counted(model
         assert server.counts("plain") == (0, 1, 0)
 
 
+async def test_compressed_body_counts_with_what_it_expands_to(models: Path) -> None:
+    """Real time: it is expanded on a thread."""
+    async with memory_server(models, seconds={"plain": 0.05}) as server:
+        client = server.http()
+        body = infer_body([[1]]) + b" " * 100_000
+        packed = gzip.compress(body)
+        client.send(request_bytes(INFER, packed, headers=["Content-Encoding: gzip"]))
+        with trio.fail_after(10):
+            while not server.executions:
+                await wait_all_tasks_blocked()
+        assert server.used_bytes == len(packed) + len(body)
+        assert (await client.response()).rows == [[1]]
+        await wait_all_tasks_blocked()
+        assert server.used_bytes == 0
+
+
+@pytest.mark.parametrize("filler", [b" ", b"x"])
+async def test_compressed_body_that_expands_beyond_the_budget_is_refused_and_counted(
+    models: Path, filler: bytes
+) -> None:
+    async with memory_server(models, byte_budget=10_000) as server:
+        client = server.http()
+        body = gzip.compress(infer_body([[1]]) + filler * 100_000)
+        client.send(request_bytes(INFER, body, headers=["Content-Encoding: gzip"]))
+        response = await client.response()
+        assert (response.status, response.json) == (503, {"error": BUDGET_USED_UP})
+        assert server.counts("plain") == (0, 1, 0)
+        assert server.used_bytes == 0
+
+
+def binary_request(rows: np.ndarray[Any, Any]) -> bytes:
+    """An inference with binary data in and JSON out."""
+    tensor = {
+        "name": "INPUT0",
+        "datatype": "INT32",
+        "shape": list(rows.shape),
+        "parameters": {"binary_data_size": rows.nbytes},
+    }
+    head = orjson.dumps({"inputs": [tensor]})
+    length = f"Inference-Header-Content-Length: {len(head)}"
+    return request_bytes(INFER, head + rows.tobytes(), headers=[length])
+
+
+LARGE = np.arange(2 * PRINTED_BYTES_MAX // 4, dtype=np.int32).reshape(1, -1)
+
+
+async def test_large_json_answer_is_left_to_a_thread_and_a_small_one_is_not(models: Path) -> None:
+    async with memory_server(models) as server:
+        for rows, at_once in ((LARGE[:, :-1], False), (LARGE[:, :1000], True)):
+            request = InferRequest("plain")
+            tensor = Tensor("OUTPUT0", "INT32", rows.shape, array=rows)
+            answer = server.parts.http_api.finish(
+                request, InferResponse("plain", "1", "", [tensor])
+            )
+            assert isinstance(answer, HttpResponse) is at_once
+            response = answer if isinstance(answer, HttpResponse) else await answer
+            assert not isinstance(response.body, bytes)
+            assert orjson.loads(b"".join(response.body))["outputs"][0]["data"] == rows[0].tolist()
+
+
+async def test_large_json_answers_come_in_their_turn(models: Path) -> None:
+    async with memory_server(models) as server:
+        client = server.http()
+        client.send(binary_request(LARGE))
+        client.infer("plain", [[1]])
+        assert (await client.response()).rows == LARGE.tolist()
+        assert (await client.response()).rows == [[1]]
+        client.send(binary_request(LARGE))  # alone, and the connection goes on
+        assert (await client.response()).rows == LARGE.tolist()
+        assert (await client.ask("plain", [[2]])).rows == [[2]]
+        await wait_all_tasks_blocked()
+        assert server.used_bytes == 0
+
+
+async def test_clients_that_leave_during_the_encoding_cost_nothing(models: Path) -> None:
+    async with memory_server(models) as server:
+        clients = [server.http() for _ in range(3 * CODEC_THREADS_MAX)]
+        for client in clients:
+            client.send(binary_request(LARGE))
+        await wait_all_tasks_blocked()
+        for client in clients:
+            client.end.close()
+        with trio.fail_after(10):
+            while server.parts.http.connection_count:
+                await wait_all_tasks_blocked()
+        assert server.used_bytes == 0
+
+
 async def test_large_json_is_decoded_on_a_thread_and_answered_in_its_turn(models: Path) -> None:
     rows = [list(range(100_000, 100_000 + OFFLOAD_BYTES_MIN // 7))]
     async with memory_server(models) as server:
@@ -171,7 +265,10 @@ async def test_clients_that_leave_during_the_decoding_cost_nothing(models: Path)
             while server.parts.http.connection_count:
                 await wait_all_tasks_blocked()
         assert server.used_bytes == 0
-        assert server.counts("plain")[2] == 0
+        success, fail, pending = server.counts("plain")
+        assert (success + fail, pending) == (len(clients), 0)
+        assert success <= CODEC_THREADS_MAX  # which were quicker than we
+        assert server.statistics("plain").failures[FailureReason.CANCELED] == fail
 
 
 async def test_refused_requests_are_counted_by_their_model(

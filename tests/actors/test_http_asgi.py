@@ -82,7 +82,7 @@ INFER = "/v2/models/{}/infer"
 class _Asgi:
     def __init__(self, server: MemoryServer) -> None:
         self._server = server
-        self._application = HttpApplication(api=server.parts.http_api, budget=server.parts.budget)
+        self.application = HttpApplication(api=server.parts.http_api, budget=server.parts.budget)
 
     def begin(self, path: str, method: str = "POST", **more: Any) -> Exchange:
         """Start a request whose body is still to come."""
@@ -91,7 +91,7 @@ class _Asgi:
         return exchange
 
     async def run(self, exchange: Exchange) -> None:
-        await self._application(exchange.scope, exchange.receive, exchange.send)
+        await self.application(exchange.scope, exchange.receive, exchange.send)
 
     async def ask(
         self, path: str, body: bytes = b"", method: str = "POST", **more: Any
@@ -253,3 +253,36 @@ async def test_lifespan_is_agreed_to(autojump_clock: MockClock, models: Path) ->
             "lifespan.startup.complete",
             "lifespan.shutdown.complete",
         ]
+
+
+async def test_large_answer_beyond_the_budget_is_503(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    """A client that does not read would keep it in memory."""
+    body = infer_body([list(range(1_000_000, 1_010_000))] * 2)
+    for room_bytes, status in ((10_000, 503), (1_000_000, 200)):
+        async with memory_server(models, byte_budget=len(body) + room_bytes) as server:
+            exchange = await _Asgi(server).ask(INFER.format("plain"), body)
+            assert exchange.status == status
+            if status == 200:
+                assert server.parts.budget.peak_bytes == len(body) + len(exchange.body)
+            assert server.used_bytes == 0
+
+
+async def test_body_that_has_come_in_part_is_not_waited_for_once_a_shutdown_began(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models) as server:
+        asgi = _Asgi(server)
+        for early in (True, False):
+            exchange = asgi.begin(INFER.format("plain")) if early else None
+            if exchange is not None:
+                exchange.put(b"{", more=True)
+                await wait_all_tasks_blocked()
+            asgi.application.begin_shutdown()
+            exchange = exchange or asgi.begin(INFER.format("plain"))
+            await wait_all_tasks_blocked()
+            assert exchange.status == 503
+            assert exchange.json == {"error": "the server is exiting"}
+        assert server.elapsed_s() == 0.0
+        assert server.used_bytes == 0

@@ -139,6 +139,18 @@ async def test_dripped_head_is_refused_in_time_however_it_is_dripped(
         assert server.parts.http.connection_count == 0
 
 
+async def test_busy_connection_may_have_half_a_head_at_every_tick(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models) as server:
+        client = server.http()
+        client.send(READY[:10])
+        for _ in range(3 * int(PATIENCE.head_s)):
+            await trio.sleep(TICK_S)
+            client.send(READY[10:] + READY[:10])
+            assert (await client.response()).status == 200
+
+
 async def test_stalled_body_is_refused_and_given_back_in_time(
     autojump_clock: MockClock, models: Path
 ) -> None:

@@ -112,6 +112,28 @@ async def test_notify_is_called_for_each_response_unless_a_task_waits(
     assert told == ["1"]
 
 
+async def test_the_holder_is_told_of_each_response_that_is_received(
+    autojump_clock: MockClock,
+) -> None:
+    reply = Reply(infer_request(1))
+    told: list[None] = []
+    reply.on_receive = lambda: told.append(None)
+    for number in range(2):
+        reply.send(response(number, final=False))
+    assert len(told) == 0
+    reply.receive_nowait()
+    assert len(told) == 1
+    await reply.receive()
+    assert len(told) == 2
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reply.receive)
+        await wait_all_tasks_blocked()
+        reply.send(response(2))
+        assert len(told) == 3
+    reply.close()
+    assert len(told) == 3
+
+
 async def test_a_receiver_that_fails_does_not_harm_the_sender(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

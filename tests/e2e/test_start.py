@@ -21,7 +21,7 @@ RSS_MAX_BYTES = 150 * 1024**2
 
 def test_start_log_says_what_is_served_and_where(repository: Path, tmp_path: Path) -> None:
     copy_example(repository, "identity")
-    with running_server(repository, tmp_path / "log") as server:
+    with running_server(repository, tmp_path / "log", "--model-control-mode=none") as server:
         assert "model identity version 1 is READY" in server.log()
         for name, port in (
             ("HTTP", server.http_port),
@@ -44,6 +44,12 @@ def test_what_is_switched_off_is_neither_served_nor_announced(
         assert "metrics" not in server.log()
         assert ask(server.http_port, "GET", "/v2/health/ready").status == 200
         assert server.stop() == 0
+
+
+def test_start_with_everything_switched_off_fails(repository: Path, tmp_path: Path) -> None:
+    flags = [f"--allow-{name}=false" for name in ("http", "grpc", "metrics")]
+    line = failed_start(tmp_path, repository, *flags)
+    assert line == "tritrio: nothing is served: HTTP, gRPC and metrics are all switched off"
 
 
 def test_empty_repository_is_served_and_ready(repository: Path, tmp_path: Path) -> None:
@@ -74,6 +80,9 @@ def failed_start(tmp_path: Path, repository: Path, *flags: str) -> str:
         ("surplus", ["surplus"]),
         ("--http-address=no.such.host.invalid", ["HTTP", "no.such.host.invalid"]),
         ("--log-verbose=-1", ["--log-verbose", "'-1'"]),
+        ("--model-control-mode=explicit", ["--model-control-mode", "'explicit' is not supported"]),
+        ("--model-control-mode=poll", ["--model-control-mode", "'poll' is not supported"]),
+        ("--model-control-mode=all", ["--model-control-mode", "none", "'all'"]),
     ],
 )
 def test_bad_flag_ends_the_start_with_one_line_that_names_it(

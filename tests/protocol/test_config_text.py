@@ -191,6 +191,29 @@ def test_booleans_have_four_spellings_each(value: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("TYPE_BYTES", "TYPE_STRING"),
+        ("BYTES", "TYPE_STRING"),
+        ("TYPE_FLOAT", "TYPE_FP32"),
+        ("TYPE_FLOAT16", "TYPE_FP16"),
+        ("TYPE_DOUBLE", "TYPE_FP64"),
+        ("TYPE_HALF", "TYPE_FP16"),
+        ("TYPE_BFLOAT16", "TYPE_BF16"),
+        ("TYPE_BOOLEAN", "TYPE_BOOL"),
+        ("TYPE_INT", "TYPE_INT32"),
+        ("TYPE_LONG", "TYPE_INT64"),
+        ("FP32", "TYPE_FP32"),
+        ("STRING", "TYPE_STRING"),
+    ],
+)
+def test_a_data_type_by_another_name_is_known(name: str, meant: str) -> None:
+    with pytest.raises(ConfigSyntaxError) as caught:
+        parse_model_config(f"input {{ data_type: {name} }}", file="f")
+    assert caught.value.message.endswith(f"got '{name}'; did you mean '{meant}'?")
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         (

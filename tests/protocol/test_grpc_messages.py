@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,9 +18,12 @@ from h2.events import (
 from h2.settings import SettingCodes
 from hypothesis import given, settings, strategies as st
 
+from tritrio.protocol.grpc_compression import DEFLATED_PIECE_BYTES, Inflater, MessageError
+from tritrio.protocol.grpc_messages import INLINE_INFLATED_BYTES_MAX
 from tritrio.protocol.grpc_session import (
     UNCONSUMED_MESSAGES_MAX,
     CallCancelled,
+    DeflatedReceived,
     HalfClosed,
     MessageReceived,
     WindowOpened,
@@ -57,6 +61,106 @@ def test_compressed_messages_are_inflated_and_answered_alike(encoding: str, pack
     assert answer[0] == 1
     assert zlib.decompress(answer[5 : 5 + size], 47) == b"ans" * 50 + b"wer"
     assert answer[5 + size :] == message(b"as it is")
+
+
+def deflated(events: list[Any]) -> list[DeflatedReceived]:
+    return [event for event in events if isinstance(event, DeflatedReceived)]
+
+
+def whole(event: DeflatedReceived) -> bytes:
+    inflater = event.message.inflater
+    while not inflater.is_whole:
+        inflater.step(100_000)
+    return bytes(inflater.message)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_message_that_inflates_far_is_left_to_be_inflated_in_steps(*, ends: bool) -> None:
+    under_test = session()
+    text = bytes(range(250)) * (INLINE_INFLATED_BYTES_MAX // 250 + 1)
+    packed = gzip.compress(text)
+    data = message(packed, 1)
+    _, stream_id, events = start(under_test, data, GZIP, end_stream=ends)
+    (event,) = deflated(events)
+    assert events[-1] is event
+    assert event.ends is ends
+    assert under_test.buffered_bytes == len(packed)
+    assert whole(event) == text
+    received = under_test.inflated(event)
+    assert received == MessageReceived(stream_id, bytearray(text), ends)
+    assert under_test.buffered_bytes == len(text)
+    under_test.consumed(stream_id, len(text))
+    assert under_test.buffered_bytes < 100  # a window update
+
+
+def test_message_that_is_inflated_when_its_call_is_over_counts_nowhere() -> None:
+    under_test = session()
+    data = message(gzip.compress(bytes(INLINE_INFLATED_BYTES_MAX + 1)), 1)
+    _, stream_id, events = start(under_test, data, GZIP)
+    (event,) = deflated(events)
+    under_test.end_call(stream_id, Status.UNAVAILABLE)
+    under_test.take_output()
+    whole(event)
+    under_test.inflated(event)
+    assert under_test.buffered_bytes == 0
+
+
+def test_messages_of_one_read_that_inflate_far_together_are_left_in_their_order() -> None:
+    under_test = session()
+    size = INLINE_INFLATED_BYTES_MAX * 2 // 5
+    texts = [bytes([number]) * size for number in range(4)]
+    packed = [gzip.compress(text) for text in texts]
+    data = b"".join(message(each, 1) for each in packed)
+    client, stream_id, events = start(under_test, data, GZIP)
+    kinds = [type(event) for event in events[1:]]
+    assert kinds == [MessageReceived, MessageReceived, DeflatedReceived, DeflatedReceived]
+    under_test.consumed(stream_id, 2 * size)
+    for event, text in zip(deflated(events), texts[2:], strict=True):
+        assert whole(event) == text
+        under_test.inflated(event)
+        under_test.consumed(stream_id, size)
+    client.h2.send_data(stream_id, message(packed[0], 1))  # the next read inflates at once again
+    assert plain(client.exchange()) == [("message", stream_id, texts[0])]
+
+
+@pytest.mark.parametrize("size", [1, 1000, 99_999, 100_000, 100_001, 200_000])
+@pytest.mark.parametrize("step", [1000, 100_000])
+@pytest.mark.parametrize("random", [False, True])
+def test_inflater_gives_the_same_in_any_steps(size: int, step: int, *, random: bool) -> None:
+    text = Random(7).randbytes(size) if random else bytes(size)
+    inflater = Inflater(gzip.compress(text), "gzip", size)
+    count = 0
+    while not inflater.is_whole:
+        inflater.step(step)
+        count += 1
+        assert len(inflater.message) <= count * step
+    assert bytes(inflater.message) == text
+
+
+@pytest.mark.parametrize(
+    ("data", "size_max", "status"),
+    [
+        (gzip.compress(bytes(300_000)), 299_999, Status.RESOURCE_EXHAUSTED),
+        (gzip.compress(bytes(300_000))[:-1], 300_000, Status.INTERNAL),
+        (gzip.compress(Random(7).randbytes(600_000))[:-9], 600_000, Status.INTERNAL),
+        (gzip.compress(bytes(300_000)) + b"x", 300_000, Status.INTERNAL),
+        (gzip.compress(b"x") + bytes(DEFLATED_PIECE_BYTES), 300_000, Status.INTERNAL),
+        (gzip.compress(Random(7).randbytes(600_000))[:-300_000], 600_000, Status.INTERNAL),
+    ],
+)
+def test_inflater_refuses_what_is_not_one_stream_within_the_limit(
+    data: bytes, size_max: int, status: Status
+) -> None:
+    inflater = Inflater(data, "gzip", size_max)
+
+    def inflate() -> None:
+        while not inflater.is_whole:
+            inflater.step(100_000)
+
+    with pytest.raises(MessageError) as caught:
+        inflate()
+    assert caught.value.status is status
+    assert len(inflater.message) < size_max + 100_001
 
 
 def test_a_client_that_takes_no_coding_gets_none() -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from tritrio.protocol.errors import ErrorCode
 from tritrio.protocol.json_codec import (
+    PRINTED_BYTES_MAX,
     encode_infer_response,
+    prints_much,
 )
 from tritrio.protocol.requests import InferResponse, RequestedOutput
 from tritrio.protocol.tensors import Tensor, encode_bytes_elements
@@ -101,3 +103,55 @@ def test_raw_bytes_elements_of_a_model_must_be_well_formed() -> None:
     good = encode_bytes_elements([b"a"])
     with Refused("'OUT'", "BYTES", code=ErrorCode.INTERNAL):
         answer(Tensor("OUT", "BYTES", (1,), raw=good + b"\0"))
+
+
+MANY = 2 * PRINTED_BYTES_MAX // 4 + 3
+LARGE = {
+    "FP32": np.linspace(0, 1, MANY, dtype=np.float32),
+    "INT8": np.arange(4 * MANY).astype(np.int8),
+    "INT64": np.arange(2 * MANY, dtype=np.int64).reshape(2, -1).T,
+    "BOOL": np.arange(4 * MANY) % 3 == 0,
+}
+
+
+@pytest.mark.parametrize("datatype", LARGE)
+def test_large_outputs_print_as_small_ones_do(datatype: str) -> None:
+    array = LARGE[datatype]
+    text, _ = answer(Tensor("OUT", datatype, array.shape, array=array))
+    assert json.loads(text)["outputs"][0]["data"] == array.ravel().tolist()
+    assert b", " not in text
+
+
+def test_large_outputs_of_bytes_print_as_small_ones_do() -> None:
+    elements = [f"element {number}".encode() for number in range(MANY)]
+    raw = encode_bytes_elements(elements)
+    text, _ = answer(Tensor("OUT", "BYTES", (MANY,), raw=raw))
+    assert json.loads(text)["outputs"][0]["data"] == [element.decode() for element in elements]
+
+
+def test_non_finite_elements_of_large_outputs_print_as_literals() -> None:
+    array = np.zeros(MANY)
+    array[[0, -1]] = np.nan
+    text, _ = answer(Tensor("OUT", "FP64", (MANY,), array=array))
+    assert b'"data":[NaN,0.0' in text
+    assert text.endswith(b",NaN]}]}")
+
+
+@pytest.mark.parametrize(
+    ("count", "outputs", "much"),
+    [
+        (PRINTED_BYTES_MAX // 4, [], False),
+        (PRINTED_BYTES_MAX // 4 + 1, [], True),
+        (PRINTED_BYTES_MAX // 4 + 1, [RequestedOutput("OUT", binary=True)], False),
+        (PRINTED_BYTES_MAX // 4 + 1, [RequestedOutput("OUT", binary=False)], True),
+    ],
+)
+def test_only_large_outputs_to_be_printed_are_work_for_a_thread(
+    count: int, outputs: list[RequestedOutput], *, much: bool
+) -> None:
+    tensor = Tensor("OUT", "FP32", (count,), array=np.zeros(count, np.float32))
+    asked = request()
+    asked.outputs = tuple(outputs)
+    assert prints_much(InferResponse("m", "1", "", [tensor]), asked) is much
+    raw = Tensor("OUT", "FP32", (count,), raw=bytes(4 * count))
+    assert prints_much(InferResponse("m", "1", "", [raw]), asked) is much

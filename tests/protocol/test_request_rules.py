@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,39 @@ def test_the_walk_accepts_exactly_the_well_formed(lengths: Any, expected: Any, r
     well_formed = not rest and len(lengths) == expected
     if not rest or rest == bytes(4):
         assert (fault is None) == (well_formed or (bool(rest) and len(lengths) + 1 == expected))
+
+
+@PROPERTY
+@given(st.integers(0, 9), st.integers(1, 300), st.sampled_from([-1, 0, 1]), st.integers(0, 300))
+def test_elements_of_one_length_are_counted_whatever_was_expected(
+    length: Any, count: Any, change: Any, index: Any
+) -> None:
+    lengths = [length] * count
+    raw = encode_bytes_elements([b"a" * each for each in lengths])
+    for expected in (1, count, count + 1):
+        fault = None if expected == count else f"expected {expected} BYTES elements, got {count}"
+        assert bytes_elements_fault(raw, expected) == fault
+    lengths[index % count] = max(0, length + change)  # one that may differ
+    raw = encode_bytes_elements([b"a" * each for each in lengths])
+    assert bytes_elements_fault(raw, count) is None
+
+
+def test_many_elements_of_one_length_are_not_walked() -> None:
+    """The walk in Python would take seconds for what a client sends in one."""
+    calls = 0
+
+    def count_calls(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "c_call"
+
+    raw = bytes(4 * 100_000)
+    sys.setprofile(count_calls)
+    try:
+        fault = bytes_elements_fault(raw, 7)
+    finally:
+        sys.setprofile(None)
+    assert fault == "expected 7 BYTES elements, got 100000"
+    assert calls < 100
 
 
 def test_a_sequence_id_must_fit_the_control_tensor() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import struct
 from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
+from tritonclient.grpc import service_pb2 as pb
 
 from tests.support.grpc_client import (
     OK,
@@ -261,3 +264,75 @@ async def test_grpc_socket_that_is_read_again_is_served_again(
             await wait_all_tasks_blocked()
         server.nursery.start_soon(client.run)
         assert {await call.done() for call in calls} == {UNIMPLEMENTED}
+
+
+WIDE = [list(range(9000))] * 2
+"""More than what is answered without a look at the budget."""
+
+
+@pytest.mark.parametrize("window_bytes", [0, 65_535])
+async def test_grpc_response_beyond_the_budget_is_unavailable_and_the_connection_stays(
+    autojump_clock: MockClock, models: Path, window_bytes: int
+) -> None:
+    size = len(framed(infer_message("plain", WIDE)))
+    async with memory_server(models, byte_budget=size + 10_000) as server:
+        client = server.grpc(window_bytes=window_bytes)
+        await wait_all_tasks_blocked()  # it learns how much the server takes
+        call = client.infer("plain", WIDE)
+        assert await call.done() == UNAVAILABLE
+        assert call.text == USED_UP
+        await wait_all_tasks_blocked()
+        assert server.used_bytes == 0
+        assert await server.grpc().infer("plain", [[1]]).done() == OK
+    async with memory_server(models) as server:
+        client = server.grpc()
+        await wait_all_tasks_blocked()
+        call = client.infer("plain", WIDE)
+        assert await call.done() == OK
+        assert rows_of(call.messages[0]) == WIDE
+        assert server.parts.budget.peak_bytes > 2 * size - 1000
+        await wait_all_tasks_blocked()
+        assert server.used_bytes == 0
+
+
+async def test_response_of_a_stream_beyond_the_budget_ends_the_stream(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models, byte_budget=50_000) as server:
+        client = server.grpc()
+        stream = client.stream()
+        stream.send(infer_message("repeat", [[1, 1], [1, 20_000]]))
+        assert await stream.done() == UNAVAILABLE
+        assert stream.text == USED_UP
+        assert len(stream.messages) == 1
+        await wait_all_tasks_blocked()
+        assert server.used_bytes == 0
+        assert await client.infer("plain", [[1]]).done() == OK
+
+
+@pytest.mark.parametrize(("budget", "status"), [(20_000_000, OK), (4_500_000, UNAVAILABLE)])
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+async def test_grpc_message_is_inflated_on_a_thread_within_the_budget(
+    models: Path, budget: int, status: int, method: str
+) -> None:
+    """Real time, for the thread: a message of 4.8 MB, inflated in steps."""
+    rows = [[7] * 1_200_000]
+    packed = gzip.compress(infer_message("plain", rows).SerializeToString(), 1)
+    async with memory_server(models, byte_budget=budget) as server:
+        client = server.grpc()
+        response_type = pb.ModelInferResponse
+        if method == "ModelStreamInfer":
+            response_type = pb.ModelStreamInferResponse
+        call = client.call(
+            method, metadata=[("grpc-encoding", "gzip")], response_type=response_type
+        )
+        data = struct.pack(">BI", 1, len(packed)) + packed
+        client.send_data(call.stream_id, data, end=True)
+        with trio.fail_after(20):
+            assert await call.done() == status
+        assert call.text == ("" if status == OK else USED_UP)
+        assert server.parts.budget.peak_bytes > 4_000_000
+        assert server.counts("plain") == (int(status == OK), 0, 0)
+        await wait_all_tasks_blocked(0.01)
+        assert server.used_bytes == 0
+        assert await client.infer("plain", [[1]]).done() == OK

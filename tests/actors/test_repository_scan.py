@@ -1,0 +1,115 @@
+"""What lies in a repository and should not: it is refused or ignored, and said so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from trio.testing import MockClock
+
+from tests.actors.test_core import IDENTITY, add_model, reasons, running, states
+from tritrio.actors._model_preparation import LABELS_BYTES_MAX
+from tritrio.actors._repository_scan import scan_repository
+from tritrio.actors.model import REASON_MAX_CHARS
+from tritrio.actors.routing_table import ModelState
+from tritrio.protocol.config_text import CONFIG_MAX_BYTES
+
+
+def test_a_directory_whose_name_is_not_utf8_is_no_model(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_model(tmp_path, "good")
+    add_model(tmp_path, os.fsdecode(b"caf\xe9"))
+    assert [files.name for files in scan_repository(tmp_path)] == ["good"]
+    assert "caf\\udce9' is ignored: the name of a model must be UTF-8 text" in caplog.text
+
+
+def oversized(path: Path, size_bytes: int) -> None:
+    with path.open("wb") as file:
+        file.truncate(size_bytes)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (os.mkfifo, "expected a regular file, got one of mode prw"),
+        (Path.mkdir, "expected a regular file, got one of mode drwx"),
+        (lambda path: path.symlink_to(os.devnull), "expected a regular file, got one of mode crw"),
+        (
+            lambda path: oversized(path, CONFIG_MAX_BYTES + 1),
+            f"expected a file of at most {CONFIG_MAX_BYTES} bytes, got {CONFIG_MAX_BYTES + 1}",
+        ),
+    ],
+)
+def test_only_a_regular_file_of_bounded_size_is_a_configuration(
+    tmp_path: Path, make: Callable[[Path], None], words: str
+) -> None:
+    path = add_model(tmp_path, "odd", None) / "config.pbtxt"
+    make(path)
+    [files] = scan_repository(tmp_path)
+    assert files.fault is not None
+    assert files.fault.message.startswith(f"model 'odd': {words}")
+    assert files.fault.message.endswith(f": {path}")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (os.mkfifo, "expected a regular file"),
+        (lambda path: oversized(path, LABELS_BYTES_MAX + 1), "expected a file of at most"),
+        (lambda path: path.write_bytes(b"\xff"), "cannot be read"),
+    ],
+)
+async def test_only_a_regular_text_file_of_bounded_size_has_labels(
+    autojump_clock: MockClock, tmp_path: Path, make: Callable[[Path], None], words: str
+) -> None:
+    config = IDENTITY.replace('"OUTPUT0"', '"OUTPUT0" label_filename: "labels.txt"')
+    make(add_model(tmp_path, "odd", config) / "labels.txt")
+    async with running(tmp_path) as core:
+        assert "label_filename 'labels.txt' of output 'OUTPUT0'" in reasons(core)["odd"]
+        assert words in reasons(core)["odd"]
+
+
+async def test_a_repository_is_one_however_it_is_spelt(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    repository, link = tmp_path / "models", tmp_path / "link"
+    add_model(repository, "model")
+    link.symlink_to(repository)
+    async with running(repository, repository / ".." / "models", link) as core:
+        assert states(core) == {"model/1": ModelState.READY}
+
+
+def test_what_has_the_name_of_a_version_and_is_no_directory_is_ignored_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = add_model(tmp_path, "model")
+    (directory / "2").write_text("a file")
+    (directory / "3").symlink_to(tmp_path / "missing")
+    (directory / "labels.txt").write_text("a label")
+    [files] = scan_repository(tmp_path)
+    assert list(files.versions) == [1]
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        f"'{directory / name}' is ignored: a version must be a directory" for name in ("2", "3")
+    ]
+
+
+async def test_a_reason_quotes_only_the_beginning_of_a_long_name(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    add_model(tmp_path, "long", f'name: "{"x" * 200_000}"' + IDENTITY)
+    async with running(tmp_path) as core:
+        assert len(reasons(core)["long"]) <= REASON_MAX_CHARS + 1
+        assert reasons(core)["long"].startswith("Invalid argument: ")
+
+
+async def test_a_model_that_fails_is_logged_by_whoever_shows_the_index(
+    autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_model(tmp_path, "typo", "max_batch_size: oops")
+    add_model(tmp_path, "no_dims", IDENTITY.replace("dims: [ -1 ]", ""))
+    async with running(tmp_path) as core:
+        assert set(states(core).values()) == {ModelState.UNAVAILABLE}
+    assert caplog.records == []
