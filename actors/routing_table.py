@@ -207,7 +207,8 @@ class RoutingTable:
             )
         if number is None:
             raise RequestError(
-                ErrorCode.NOT_FOUND, f"no version of model {quoted(name)} is available"
+                ErrorCode.NOT_FOUND,
+                f"no version of model {quoted(name)} is available; the repository index says why",
             )
         found = self._ready.get(name, {}).get(str(number))
         if found is not None:

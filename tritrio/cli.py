@@ -84,6 +84,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="tritrio",
         description="Serve a Triton model repository over HTTP and gRPC.",
         allow_abbrev=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"tritrio {__version__}")
     add = parser.add_argument_group("models").add_argument
@@ -102,19 +103,42 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="MODE",
         help="none, the only mode so far: what the repository holds at the start is served",
     )
-    add("--exit-on-error", type=_boolean, default=True, metavar="BOOL")
-    add("--strict-readiness", type=_boolean, default=True, metavar="BOOL")
-    add("--disable-auto-complete-config", action="store_true")
+    add(
+        "--exit-on-error",
+        type=_boolean,
+        default=True,
+        metavar="BOOL",
+        help="end the start if a model cannot be loaded; otherwise serve the others",
+    )
+    add(
+        "--strict-readiness",
+        type=_boolean,
+        default=True,
+        metavar="BOOL",
+        help="be ready only while every model is",
+    )
+    add(
+        "--disable-auto-complete-config",
+        action="store_true",
+        help="take configurations as they are written, and require them",
+    )
     add(
         "--backend-config",
         action="append",
         type=_backend_setting,
         default=[],
         metavar="[BACKEND,]KEY=VALUE",
+        help="setting of one backend or of all, such as default-max-batch-size=8; repeatable",
     )
     add = parser.add_argument_group("server").add_argument
     add("--id", default="triton", help="name in the server metadata")
-    add("--exit-timeout-secs", type=_seconds, default=30, metavar="SECONDS")
+    add(
+        "--exit-timeout-secs",
+        type=_seconds,
+        default=30,
+        metavar="SECONDS",
+        help="what requests in flight and unloading have after SIGTERM or SIGINT",
+    )
     add(
         "--byte-budget",
         type=_positive,
@@ -122,15 +146,49 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="BYTES",
         help="most bytes of request bodies and unsent responses held at once",
     )
-    add("--log-verbose", type=_verbosity, default=False, metavar="LEVEL|BOOL")
+    add(
+        "--log-verbose",
+        type=_verbosity,
+        default=False,
+        metavar="LEVEL|BOOL",
+        help="show what models log as verbose",
+    )
     for name, title, port in (("http", "HTTP", 8000), ("grpc", "gRPC", 8001)):
         add = parser.add_argument_group(title).add_argument
-        add(f"--allow-{name}", type=_boolean, default=True, metavar="BOOL")
-        add(f"--{name}-address", default="0.0.0.0", metavar="ADDRESS")  # noqa: S104
-        add(f"--{name}-port", type=_port, default=port, metavar="PORT")
+        add(
+            f"--allow-{name}",
+            type=_boolean,
+            default=True,
+            metavar="BOOL",
+            help=f"serve {title}",
+        )
+        add(
+            f"--{name}-address",
+            default="0.0.0.0",  # noqa: S104 - Triton's default
+            metavar="ADDRESS",
+            help="address to listen on",
+        )
+        add(
+            f"--{name}-port",
+            type=_port,
+            default=port,
+            metavar="PORT",
+            help="port to listen on; 0 for any free one",
+        )
         if name == "http":
-            add("--http-max-input-size", type=_positive, default=64 * 1024**2, metavar="BYTES")
-            add("--http-server", choices=["tritrio", "hypercorn"], default="tritrio")
+            add(
+                "--http-max-input-size",
+                type=_positive,
+                default=64 * 1024**2,
+                metavar="BYTES",
+                help="most bytes of the JSON of a request, of a tensor in it and of a raw body",
+            )
+            add(
+                "--http-server",
+                choices=["tritrio", "hypercorn"],
+                default="tritrio",
+                help="what carries HTTP: our own fast server, or hypercorn",
+            )
             add(
                 "--http-half-close",
                 type=_boolean,
@@ -140,9 +198,22 @@ def build_parser() -> argparse.ArgumentParser:
                 "instead of cancelling their requests",
             )
     add = parser.add_argument_group("metrics").add_argument
-    add("--allow-metrics", type=_boolean, default=True, metavar="BOOL")
-    add("--metrics-address", metavar="ADDRESS", help="the HTTP address unless given")
-    add("--metrics-port", type=_port, default=8002, metavar="PORT")
+    add(
+        "--allow-metrics", type=_boolean, default=True, metavar="BOOL", help="serve Prometheus text"
+    )
+    add(
+        "--metrics-address",
+        default=argparse.SUPPRESS,
+        metavar="ADDRESS",
+        help="address to listen on (default: the HTTP address)",
+    )
+    add(
+        "--metrics-port",
+        type=_port,
+        default=8002,
+        metavar="PORT",
+        help="port to listen on; 0 for any free one",
+    )
     return parser
 
 
@@ -185,7 +256,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
         grpc_address=given.grpc_address if given.allow_grpc else None,
         grpc_port=given.grpc_port,
         metrics_address=(
-            (given.metrics_address or given.http_address) if given.allow_metrics else None
+            getattr(given, "metrics_address", given.http_address) if given.allow_metrics else None
         ),
         metrics_port=given.metrics_port,
         log_verbose=given.log_verbose,

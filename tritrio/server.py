@@ -137,10 +137,14 @@ async def start_core(options: ServerOptions, nursery: trio.Nursery) -> Core:
             _log.info("model %s is READY", where)
         else:
             _log.error("model %s is %s: %s", where, entry.state.value, entry.reason)
+    if not index:
+        _log.warning("there are no models in %s", ", ".join(map(str, options.model_repositories)))
     failed = [entry for entry in index if entry.state is ModelState.UNAVAILABLE]
     if failed and options.exit_on_error:
         names = ", ".join(sorted({entry.name for entry in failed}))
-        raise StartError(f"not every model could be loaded ({names}), and --exit-on-error is true")
+        raise StartError(
+            f"not every model could be loaded ({names}); --exit-on-error=false serves the others"
+        )
     return core
 
 
@@ -234,12 +238,15 @@ class Server:
                 await self._stop.wait()
                 in_time = await self._drain(core, frontends)
                 nursery.cancel_scope.cancel()
-        return await core.stop() and in_time
+        in_time = await core.stop() and in_time
+        _log.info("stopped" if in_time else "stopped late")
+        return in_time
 
     async def _drain(self, core: Core, frontends: list[Frontend | AsgiFrontend]) -> bool:
         """Tell every client to go and wait for what is owed, within the exit timeout."""
         exit_timeout_s = _exit_timeout_s(self._options)
-        _log.info("stopping: requests in flight have %g s", exit_timeout_s)
+        queued = sum(model.statistics.pending_count for model in core.router.measured_models())
+        _log.info("stopping: %d requests are queued, %g s are left", queued, exit_timeout_s)
         core.begin_shutdown()
         with trio.move_on_after(exit_timeout_s) as scope:
             for frontend in frontends:
@@ -320,7 +327,7 @@ async def serve_until_signal(options: ServerOptions) -> bool:
 
             async def watch() -> None:
                 async for number in signals:
-                    _log.info("got signal %d", number)
+                    _log.info("got signal %d (%s)", number, signal.Signals(number).name)
                     server.begin_shutdown()
 
             nursery.start_soon(watch)
