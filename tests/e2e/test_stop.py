@@ -13,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
+import tritonclient.http as triton_http
 
 from tests.support.server_process import HOST, ServerProcess, running_server
 
@@ -283,6 +284,16 @@ def test_http_client_that_never_reads_cannot_hold_up_the_exit(
     assert "Traceback" not in server.log()
 
 
+def wait_until_inferred(http_url: str, count: int) -> None:
+    """Ask for the statistics until `identity` has executed so often."""
+    with triton_http.InferenceServerClient(http_url) as client:
+        for _ in range(2000):
+            (statistics,) = client.get_inference_statistics("identity")["model_stats"]
+            if statistics["inference_count"] >= count:
+                return
+    raise AssertionError(f"expected {count} inferences, got {statistics['inference_count']}")
+
+
 def test_grpc_client_that_never_reads_cannot_hold_up_the_exit(
     repository: Path, tmp_path: Path
 ) -> None:
@@ -297,6 +308,7 @@ def test_grpc_client_that_never_reads_cannot_hold_up_the_exit(
             message.raw_input_contents.append(bytes(2**20))
             call = stub.ModelStreamInfer(iter([message] * 32))
             next(call)
+            wait_until_inferred(server.http_url, 4)  # so that answers are owed
             server.send_signal(signal.SIGTERM)
             assert server.wait(1 + EXIT_SLACK_S) == 1
             call.cancel()
