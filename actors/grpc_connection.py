@@ -15,7 +15,7 @@ from typing import final
 import trio
 from grpclib.const import Handler, Status
 
-from ..memory.budget import BUDGET_USED_UP, ByteBudget
+from ..memory.budget import BUDGET_USED_UP, ByteBudget, Lease
 from ..protocol.grpc_compression import MessageError
 from ..protocol.grpc_session import (
     CallCancelled,
@@ -84,7 +84,7 @@ class GrpcConnection:
     ) -> None:
         self._stream = stream
         self._handlers = handlers
-        self._budget = budget
+        self._lease = Lease(budget)
         self._settings = settings
         self._patience = settings.patience
         self._session = GrpcSession(settings.limits)
@@ -104,7 +104,6 @@ class GrpcConnection:
         self._shutdown = trio.Event()
         self._progress = 0
         self._ledger = Ledger()
-        self._held_bytes = 0
 
     async def run(self) -> None:
         """Serve until either side closes."""
@@ -120,8 +119,7 @@ class GrpcConnection:
         finally:
             self._nursery = None
             self._direct.close()
-            self._budget.give_back(self._held_bytes)
-            self._held_bytes = 0
+            self._lease.settle(0)
             with trio.CancelScope() as scope:
                 scope.cancel()  # closing has to happen, but may not wait
                 await self._stream.aclose()
@@ -275,20 +273,13 @@ class GrpcConnection:
 
     def _try_settle(self, extra_bytes: int = 0) -> bool:
         """Bring what is taken from the budget up to date; False if there is not enough."""
-        needed = (
+        return self._lease.settle(
             self._ledger.bytes
             + self._sending_bytes
             + self._inflating_bytes
             + self._session.buffered_bytes
             + extra_bytes
         )
-        more = needed - self._held_bytes
-        if more > 0 and not self._budget.try_take(more):
-            return False
-        if more < 0:
-            self._budget.give_back(-more)
-        self._held_bytes = needed
-        return True
 
     def _settle_budget(self) -> None:
         """Bring what is taken from the budget up to date, if need be by ending calls.

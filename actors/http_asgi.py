@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, final
 
 import trio
 
-from ..memory.budget import BUDGET_USED_UP, ByteBudget
+from ..memory.budget import BUDGET_USED_UP, ByteBudget, Lease
 from ..protocol.http_request import BODY_BYTES_MAX, HTTP_1_0, HTTP_1_1, HttpRequest
 from ..protocol.http_response import JOINED_BYTES_MAX, HttpResponse, error_response
 from ..protocol.tensors import Buffer
@@ -114,8 +114,7 @@ class _Body:
     """A request body on its way in, and its answer's on the way out, in the byte budget."""
 
     def __init__(self, budget: ByteBudget) -> None:
-        self._budget = budget
-        self._held_bytes = 0
+        self._lease = Lease(budget)
         self.data = bytearray()
         self.refusal: HttpResponse | None = None
 
@@ -140,26 +139,20 @@ class _Body:
         if len(self.data) + len(piece) > BODY_BYTES_MAX:
             self.refusal = error_response(400, f"a body may have {BODY_BYTES_MAX} bytes, got more")
             return False
-        if not self._budget.try_take(len(piece)):
+        if not self._lease.settle(self._lease.held_bytes + len(piece)):
             self.refusal = error_response(503, BUDGET_USED_UP)
             return False
-        self._held_bytes += len(piece)
         self.data += piece
         return True
 
     def admit_answer(self, response: HttpResponse) -> bool:
         """Take an answer's body from the budget, too; False if a large one does not fit."""
         size = sum(map(len, _parts(response)))
-        if size > JOINED_BYTES_MAX:
-            if not self._budget.try_take(size):
-                return False
-            self._held_bytes += size
-        return True
+        return size <= JOINED_BYTES_MAX or self._lease.settle(self._lease.held_bytes + size)
 
     def release(self) -> None:
         """Give everything back; idempotent."""
-        self._budget.give_back(self._held_bytes)
-        self._held_bytes = 0
+        self._lease.settle(0)
         self.data = bytearray()
 
 

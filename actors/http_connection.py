@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias, final
 
 import trio
 
-from ..memory.budget import BUDGET_USED_UP, ByteBudget
+from ..memory.budget import BUDGET_USED_UP, ByteBudget, Lease
 from ..protocol.http_request import HTTP_1_0
 from ..protocol.http_response import HttpResponse, encode_response, error_response
 from ..protocol.http_session import (
@@ -119,7 +119,7 @@ class HttpConnection:
     ) -> None:
         self._stream = stream
         self._service = service
-        self._budget = budget
+        self._lease = Lease(budget)
         self._settings = settings
         self._patience = settings.patience
         self._session = HttpSession(settings.limits, admit=service.admit)
@@ -135,7 +135,6 @@ class HttpConnection:
         self._progress = 0
         self._started = 0  # requests so far
         self._owed_bytes = 0  # bodies of requests that are not answered yet
-        self._held_bytes = 0  # what this connection has taken from the budget
 
     async def run(self) -> None:
         """Serve until either side closes."""
@@ -146,8 +145,7 @@ class HttpConnection:
                     await self._receive_all()
         finally:
             self._drop_queue()
-            self._budget.give_back(self._held_bytes)
-            self._held_bytes = 0
+            self._lease.settle(0)
             with trio.CancelScope() as scope:
                 scope.cancel()  # closing has to happen, but may not wait
                 await self._stream.aclose()
@@ -217,7 +215,7 @@ class HttpConnection:
         """Start a request; False if the budget has no room for it."""
         self._started += 1
         self._owed_bytes += len(request.body)
-        if self._owed_bytes > self._held_bytes and not self._settle_budget():
+        if self._owed_bytes > self._lease.held_bytes and not self._settle_budget():
             self._owed_bytes -= len(request.body)
             self._fail(HttpFailure(503, BUDGET_USED_UP))
             return False
@@ -250,14 +248,7 @@ class HttpConnection:
 
     def _settle_budget(self) -> bool:
         """Bring what is taken from the budget up to date; False if there is not enough."""
-        needed = self._owed_bytes + self._session.buffered_bytes
-        more = needed - self._held_bytes
-        if more > 0 and not self._budget.try_take(more):
-            return False
-        if more < 0:
-            self._budget.give_back(-more)
-        self._held_bytes = needed
-        return True
+        return self._lease.settle(self._owed_bytes + self._session.buffered_bytes)
 
     def _drop_queue(self) -> None:
         """Cancel what nobody will be answered."""

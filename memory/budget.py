@@ -47,3 +47,30 @@ class ByteBudget:
         """Return bytes taken before; never more than `used_bytes`."""
         assert 0 <= byte_count <= self.used_bytes, "gave back more than was taken"
         self.used_bytes -= byte_count
+
+
+class Lease:
+    """What one holder, such as a connection, has taken from a budget.
+
+    Args:
+      budget: Where the bytes come from.
+
+    Attributes:
+      held_bytes: Bytes taken and not given back.
+    """
+
+    __slots__ = ("_budget", "held_bytes")
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget = budget
+        self.held_bytes = 0
+
+    def settle(self, needed_bytes: int) -> bool:
+        """Hold exactly `needed_bytes` from now on; False leaves the lease as it was."""
+        more = needed_bytes - self.held_bytes
+        if more > 0 and not self._budget.try_take(more):
+            return False
+        if more < 0:
+            self._budget.give_back(-more)
+        self.held_bytes = needed_bytes
+        return True

@@ -52,11 +52,6 @@ class FieldSchema:
     type: type
     entry: tuple[FieldSchema, ...] = ()
 
-    @property
-    def has_presence(self) -> bool:
-        """Whether unset differs from the default: the attribute is None then."""
-        return not self.repeated and (self.kind == MESSAGE or self.oneof is not None)
-
 
 def message_type(field: FieldSchema) -> type[betterproto2.Message]:
     """Return the class of a message field."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tritrio.memory.budget import ByteBudget
+from tritrio.memory.budget import ByteBudget, Lease
 
 
 def test_bytes_are_taken_up_to_the_limit_and_not_one_more() -> None:
@@ -49,3 +49,23 @@ def test_used_bytes_are_the_sum_of_what_was_taken_and_within_the_limit(
     for size in taken:
         budget.give_back(size)
     assert budget.used_bytes == 0
+
+
+def test_a_lease_holds_what_it_settled_for_and_nothing_after_zero() -> None:
+    budget = ByteBudget(10)
+    lease, other = Lease(budget), Lease(budget)
+    assert lease.settle(6)
+    assert other.settle(4)
+    assert lease.settle(2)
+    assert (lease.held_bytes, other.held_bytes, budget.used_bytes) == (2, 4, 6)
+    assert lease.settle(0)
+    assert lease.settle(0)
+    assert budget.used_bytes == 4
+
+
+def test_a_lease_that_cannot_grow_stays_as_it_was() -> None:
+    budget = ByteBudget(10)
+    lease = Lease(budget)
+    assert lease.settle(6)
+    assert not lease.settle(11)
+    assert (lease.held_bytes, budget.used_bytes) == (6, 6)
