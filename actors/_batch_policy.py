@@ -1,76 +1,37 @@
 """Which requests form a batch, and when does it leave?  Pure: no trio, no clock, no I/O.
 
-Requests wait in one queue, or with priorities in one a level; level 1 goes first. With the
-timeout action DELAY a request that waited too long moves to its level's delayed queue, which
-goes after the level's live queue and before the next level; it never times out again.
+Two requests may share a batch when their keys (the shapes of their inputs) are equal. Requests
+of other keys do not come between those that could leave together: each key has its own batch
+forming, and of those that are ripe the one goes whose first request stands first. So nothing
+starves, and requests of one key leave in order. Where order is promised across keys, another key
+sends the batch instead, as in Triton.
 
-A queue is an ordered dictionary request -> shape key, so that a request in its middle leaves it
-in O(1). Two requests may share a batch when their keys are equal.
-
-Source: Triton `ModelDynamicBatching` and `ModelQueuePolicy` in model_config.proto.
+Source: Triton `ModelDynamicBatching` in model_config.proto.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass
 from math import inf
-from typing import TypeAlias, final
+from typing import Any, final
 
-from ..protocol.errors import ErrorCode, FailureReason, RequestError
+from ..protocol.errors import RequestError
 from ..protocol.model_spec import ModelSpec
-from ..protocol.pb.inference import (
-    ModelConfig,
-    ModelDynamicBatching,
-    ModelQueuePolicy,
-    ModelQueuePolicyTimeoutAction,
-)
+from ..protocol.pb.inference import ModelConfig
+from ._batch_candidate import BatchReason, BatchStrategy, Candidate, StrategyGuard
+from ._batch_keys import BatchKeys
+from ._priority_queue import PriorityQueue
+from ._queue_rules import QueueRules, queue_levels
 from .messages import Infer
 
-QUEUE_SIZE_MAX = 65_536
-"""Requests a queue takes when its configuration sets no limit, so that no queue is unbounded: at
-the rate one process can serve, it is several seconds of work."""
-
-PRIORITY_LEVELS_MAX = 1024
-"""Levels a configuration may have: each costs a queue, and every decision looks at all of them."""
-
-_STALE_DEADLINES = 64
-"""Deadlines of requests that have left, over as many as there are queued, before a clean-up."""
-
-_Queue: TypeAlias = "OrderedDict[Infer, Hashable]"
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRules:
-    """What one priority level allows.
-
-    Attributes:
-      size_max: Most requests that wait in the level.
-      timeout_us: How long a request may wait, in microseconds; 0 is no limit.
-      override_below_us: A request's own timeout counts if it is positive and below this.
-      delays: Whether a timed-out request goes to the end (True) or is refused (False).
-    """
-
-    size_max: int = QUEUE_SIZE_MAX
-    timeout_us: int = 0
-    override_below_us: float = 0
-    delays: bool = False
-
-
-class _Level:
-    __slots__ = ("delayed", "live", "rules")
-
-    def __init__(self, rules: QueueRules) -> None:
-        self.rules = rules
-        self.live: _Queue = OrderedDict()
-        self.delayed: _Queue = OrderedDict()
+LOOK_AHEAD_MAX = 128
+"""Requests of other shapes that a decision passes on its way through the queue, so that its time
+is bounded however long the queue is; beyond them the first batch no longer waits for company."""
 
 
 @final
 class BatchPolicy:
-    """The queue of one model version.
+    """The queue of one model version, and how batches are taken from it.
 
     Args:
       model_name: Named in errors.
@@ -78,13 +39,22 @@ class BatchPolicy:
       batching: Whether requests may share a batch; False makes each leave alone.
       preferred_sizes: Rows at which a batch leaves at once; none means `rows_max` only.
       delay_max_s: How long a request may wait for company, in seconds.
+      ordered: Whether requests leave in the order of the queue, whatever their shapes.
       levels: Rules of the priority levels 1, 2, ...; a single entry is a model without priorities.
       default_level: The level, from 1, of requests that name none or one that does not exist.
       shape_inputs: Inputs that must have equal shapes within a batch.
+      content_inputs: Inputs that must be equal within a batch: shape tensors.
       optional_inputs: Inputs that every request of a batch must have, or none.
+      strategy: The model's own say in what joins a batch. Each decision begins anew with it.
 
     Attributes:
-      shape_splits: Batches that left early because the next request had other shapes.
+      reason: Why the batch left that `take` returned last.
+      rows: Rows of that batch.
+      oldest_s: When the request of that batch was queued that waited longest, in clock seconds.
+      left_out: Why the next request did not leave with it; None if there was none.
+      left_out_keys: The keys of the batch and of the request that was left out for its shapes;
+        see `shape_difference`.
+      shape_splits: Batches that left without a queued request because of its shapes.
     """
 
     def __init__(
@@ -95,246 +65,329 @@ class BatchPolicy:
         batching: bool = False,
         preferred_sizes: tuple[int, ...] = (),
         delay_max_s: float = 0.0,
+        ordered: bool = False,
         levels: tuple[QueueRules, ...] = (QueueRules(),),
         default_level: int = 1,
         shape_inputs: tuple[str, ...] = (),
+        content_inputs: tuple[str, ...] = (),
         optional_inputs: tuple[str, ...] = (),
+        strategy: BatchStrategy | None = None,
     ) -> None:
         assert rows_max >= 1
-        assert 1 <= default_level <= len(levels)
         self._model_name = model_name
         self._rows_max = rows_max
         self._batching = batching
         self._preferred = frozenset(preferred_sizes or (rows_max,))
         self._preferred_max = max(self._preferred)
         self._delay_max_s = delay_max_s
-        self._shape_inputs = shape_inputs
-        self._optional_inputs = optional_inputs
-        self._levels = {number: _Level(rules) for number, rules in enumerate(levels, 1)}
-        self._default_level = self._levels[default_level]
-        self._queues = [
-            queue
-            for level in self._levels.values()
-            for queue in ((level.live, level.delayed) if level.rules.delays else (level.live,))
-        ]
-        self._deadlines: list[tuple[float, int, Infer, _Level]] = []
-        self._sequence = 0
-        self._count = 0
-        self._rows = 0
-        self._last_key: Hashable = None
+        self._ordered = ordered
+        self._keys = BatchKeys(shape_inputs, content_inputs, optional_inputs)
+        self._keyed = batching and self._keys.matter
+        self._strategy = None if strategy is None else StrategyGuard(model_name, strategy)
+        self._queue = PriorityQueue(model_name, levels, default_level)
+        self._single = len(self._queue.queues) == 1
         self._rows_due = 0
+        self._key_due: Hashable = None
         self._ripe_at_s = -inf
+        self.reason = BatchReason.ALONE
+        self.rows = 0
+        self.oldest_s = 0.0
+        self.left_out: BatchReason | None = None
+        self.left_out_keys: tuple[Hashable, Hashable] | None = None
         self.shape_splits = 0
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._queue)
 
     def __repr__(self) -> str:
-        return f"<BatchPolicy {self._model_name}: {self._count} requests, {self._rows} rows>"
+        queue = self._queue
+        return f"<BatchPolicy {self._model_name}: {len(queue)} requests, {queue.rows} rows>"
+
+    # What waits.
 
     def add(self, infer: Infer, now_s: float) -> RequestError | None:
         """Queue one request, or return why its queue cannot take it."""
-        request = infer.request
-        rows = request.batch_size or 1
+        rows = infer.request.batch_size or 1
         assert rows <= self._rows_max, "request_rules lets no larger request pass"
-        level = self._levels.get(request.priority, self._default_level)
-        rules = level.rules
-        if len(level.live) + len(level.delayed) >= rules.size_max:
-            return RequestError(
-                ErrorCode.UNAVAILABLE,
-                f"expected at most {rules.size_max} waiting requests in the queue of model "
-                f"'{self._model_name}', got one more",
-                reason=FailureReason.REJECTED,
-            )
-        infer.queued_s = now_s
-        timeout_us = rules.timeout_us
-        if 0 < request.timeout_us < rules.override_below_us:
-            timeout_us = request.timeout_us
-        if timeout_us:
-            self._sequence += 1
-            entry = (now_s + timeout_us / 1e6, self._sequence, infer, level)
-            heapq.heappush(self._deadlines, entry)
-        key: Hashable = None
-        if self._shape_inputs or self._optional_inputs:
-            key = self._shape_key(infer)
-            if key != self._last_key:
-                self._last_key = key
-                self._rows_due = 0
-        level.live[infer] = key
-        self._count += 1
-        self._rows += rows
-        return None
+        key = self._keys.key(infer) if self._keyed else None
+        if key != self._key_due:
+            self._rows_due = 0
+        return self._queue.add(infer, key, now_s)
 
-    def _shape_key(self, infer: Infer) -> Hashable:
-        """Equal for requests that can be stacked; the batch dimension does not count."""
-        inputs = infer.request.inputs
-        shapes = [inputs[name].shape[1:] if name in inputs else None for name in self._shape_inputs]
-        return (*shapes, *[name in inputs for name in self._optional_inputs])
+    def requeue(self, infers: list[Infer]) -> None:
+        """Put requests that an instance did not survive in front of their levels again.
+
+        Each leaves alone, so that the one it died of harms no other.
+        """
+        self._rows_due = 0
+        self._queue.requeue(infers)
+
+    def timeout_at_s(self) -> float:
+        """When the next request times out, in clock seconds; `inf` if none can."""
+        return self._queue.timeout_at_s()
+
+    def expire(self, now_s: float) -> list[Infer]:
+        """Remove and return the requests whose time is over and that are to be refused."""
+        expired = self._queue.expire(now_s)
+        if expired:
+            self._rows_due = 0
+        return expired
+
+    def remove(self, infer: Infer) -> bool:
+        """Take one request out, in O(1); False if it was not queued."""
+        self._rows_due = 0
+        return self._queue.remove(infer)
+
+    def remove_cancelled(self) -> list[Infer]:
+        """Remove and return what nobody waits for any more; looks at the whole queue."""
+        self._rows_due = 0
+        return self._queue.remove_cancelled()
+
+    def remove_all(self) -> list[Infer]:
+        """Remove and return everything, in order."""
+        self._rows_due = 0
+        return self._queue.remove_all()
+
+    def shed(self, share: float) -> list[tuple[Infer, RequestError]]:
+        """Admit only part of the levels from now on; see `PriorityQueue.shed`."""
+        self._rows_due = 0
+        return self._queue.shed(share)
+
+    def oldest_queued_s(self) -> float:
+        """When the request that waits longest was queued, in clock seconds; `inf` with none."""
+        return self._queue.oldest_queued_s()
+
+    # What leaves.
 
     def take(self, now_s: float) -> list[Infer]:
         """Remove and return the batch that is ripe at `now_s`; empty if none is.
 
         Call `expire` first; `inf` makes everything ripe that is queued.
         """
-        if not self._count:
+        queue = self._queue
+        if not queue.count:
             return []
-        if self._batching:
-            if self._rows < self._rows_due and now_s < self._ripe_at_s:
-                return []
-            batch = self._ripe_batch(now_s)
-        else:
-            batch = [next(iter(next(filter(None, self._queues))))]
-        for infer in batch:
-            self.remove(infer)
-        return batch
+        if not self._batching:
+            infers = [queue.first()]
+            queue.remove(infers[0])
+            self.reason = BatchReason.ALONE
+            self.rows = infers[0].request.batch_size or 1
+            self.oldest_s = infers[0].queued_s
+            self.left_out = BatchReason.ALONE if queue.count else None
+            return infers
+        batch = self._ripe(now_s)
+        if batch is None:
+            return []
+        infers = batch.infers
+        self.rows = batch.rows
+        self.oldest_s = batch.oldest_s
+        if 0 < batch.best < len(infers):
+            infers = infers[: batch.best]
+            self.rows = batch.best_rows
+            self.oldest_s = min([infer.queued_s for infer in infers])
+        for infer in infers:
+            queue.remove(infer)
+        self._rows_due = 0
+        self.left_out = self.left_out_keys = None
+        if queue.count:
+            self._note_left_out(batch)
+        return infers
 
-    def _ripe_batch(self, now_s: float) -> list[Infer]:
-        batch, best, rows, closed = self._walk()
-        ripe_at_s = min([infer.queued_s for infer in batch]) + self._delay_max_s
-        late = self._delay_max_s > 0 and now_s >= ripe_at_s
-        if best and not late:
-            return batch[:best]
-        if closed or late or self._delay_max_s == 0 or rows >= self._preferred_max:
-            return batch
-        # Until one of these is reached, or other shapes or a removal set _rows_due to 0, another
-        # walk would find the same.
-        self._rows_due = min(size for size in self._preferred if size > rows)
-        if len(self._queues) > 1:
-            self._rows_due = 0
-        self._ripe_at_s = ripe_at_s
-        return []
-
-    def _walk(self) -> tuple[list[Infer], int, int, bool]:
-        """Collect what could leave together.
-
-        Returns:
-          The requests, how many of them make the best preferred size (0: none), their rows, and
-          whether nothing can join them any more.
-        """
-        preferred, preferred_max, rows_max = self._preferred, self._preferred_max, self._rows_max
-        batch: list[Infer] = []
-        best = rows = 0
-        first_key: Hashable = None
-        for queue in self._queues:
-            for infer, key in queue.items():
-                total = rows + (infer.request.batch_size or 1)
-                if not batch:
-                    first_key = key
-                elif total > rows_max:
-                    return batch, best, rows, True
-                elif key != first_key:
-                    self.shape_splits += 1
-                    return batch, best, rows, True
-                elif total > preferred_max and not best:
-                    best = len(batch)
-                batch.append(infer)
-                rows = total
-                if rows in preferred:
-                    best = len(batch)
-        return batch, best, rows, False
+    def is_ripe(self, now_s: float) -> bool:
+        """Whether `take` would return a batch; like it, call `expire` first."""
+        if not self._queue.count:
+            return False
+        return not self._batching or self._ripe(now_s) is not None
 
     def ripe_at_s(self) -> float:
         """When a batch ripens by waiting, after `take` found none; `inf` with nothing queued."""
-        return self._ripe_at_s if self._count else inf
+        return self._ripe_at_s if self._queue.count else inf
 
-    def timeout_at_s(self) -> float:
-        """When the next request times out, in clock seconds; `inf` if none can."""
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][2] not in deadlines[0][3].live:
-            heapq.heappop(deadlines)
-        return deadlines[0][0] if deadlines else inf
+    def _ripe(self, now_s: float) -> Candidate | None:
+        """Return the batch that leaves now, `best` being 0 if all of it does, and set `reason`."""
+        if self._queue.rows < self._rows_due and now_s < self._ripe_at_s:
+            return None
+        candidates = self._walk(now_s)
+        lead = candidates[0]
+        for candidate in candidates:
+            reason = self._reason(candidate, now_s)
+            if reason is None:
+                continue
+            if candidate.place > lead.place:  # no lower level goes first
+                self.reason = BatchReason.SHAPE
+                return lead
+            self.reason = reason
+            return candidate
+        # Until one of these is reached, or something that resets _rows_due happens, such as an
+        # arrival of another key, another walk would find the same.
+        self._key_due = lead.key
+        self._rows_due = min(size for size in self._preferred if size > lead.rows)
+        if not self._single or self._strategy is not None:
+            self._rows_due = 0
+        self._ripe_at_s = min([candidate.oldest_s for candidate in candidates]) + self._delay_max_s
+        return None
 
-    def expire(self, now_s: float) -> list[Infer]:
-        """Remove and return the requests whose time is over and that are to be refused."""
-        expired: list[Infer] = []
-        while self._deadlines and self.timeout_at_s() <= now_s:
-            _, _, infer, level = heapq.heappop(self._deadlines)
-            if level.rules.delays:
-                level.delayed[infer] = level.live.pop(infer)
+    def _reason(self, candidate: Candidate, now_s: float) -> BatchReason | None:
+        """Return why a candidate leaves; None if it waits. A size that is too late is dropped."""
+        late = self._late(candidate, now_s)
+        if candidate.best and not late:
+            full = candidate.best_rows == self._rows_max
+            return BatchReason.FULL if full else BatchReason.PREFERRED
+        candidate.best = 0
+        if candidate.closed is not None:
+            return candidate.closed
+        if candidate.rows >= self._preferred_max:
+            return BatchReason.PREFERRED
+        if now_s == inf:
+            return BatchReason.DRAINED
+        if late:
+            return BatchReason.DELAY
+        return None if self._delay_max_s else BatchReason.NO_DELAY
+
+    def _walk(self, now_s: float) -> list[Candidate]:
+        """Collect what could leave together, in order of what stands first.
+
+        It ends where the first candidate is closed, and after `LOOK_AHEAD_MAX` others.
+        """
+        candidates: dict[Hashable, Candidate] = {}  # the lead is the first
+        lead: Candidate | None = None
+        passed = 0
+        for place, infer, key in self._queue.items():
+            if lead is None:
+                lead = candidates[key] = self._begin(infer, key, place)
+            elif key == lead.key:
+                self._offer(lead, infer, now_s)
+            elif self._ordered or passed == LOOK_AHEAD_MAX:
+                lead.closed = BatchReason.SHAPE
             else:
-                self.remove(infer)
-                expired.append(infer)
-        return expired
+                passed += 1
+                other = candidates.get(key)
+                if other is None:
+                    candidates[key] = self._begin(infer, key, place)
+                elif other.closed is None:
+                    self._offer(other, infer, now_s)
+            if lead.closed is not None:
+                break
+        if self._strategy is not None:
+            self._strategy.end()
+        return list(candidates.values())
 
-    def remove(self, infer: Infer) -> bool:
-        """Take one request out, in O(1); False if it was not queued."""
-        level = self._levels.get(infer.request.priority, self._default_level)
-        if infer in level.live:
-            del level.live[infer]
-        elif infer in level.delayed:
-            del level.delayed[infer]
+    def _begin(self, infer: Infer, key: Hashable, place: int) -> Candidate:
+        rows = infer.request.batch_size or 1
+        candidate = Candidate(infer, rows, key, place)
+        if rows in self._preferred:
+            candidate.best = 1
+            candidate.best_rows = rows
+        if rows == self._rows_max:
+            candidate.closed = BatchReason.FULL
+        elif key is infer:
+            candidate.closed = BatchReason.ALONE
+        if self._strategy is not None:
+            self._strategy.begin(candidate, infer.request)
+        return candidate
+
+    def _offer(self, candidate: Candidate, infer: Infer, now_s: float) -> None:
+        """Let a request of the same key join a candidate, or close it."""
+        infers = candidate.infers
+        total = candidate.rows + (infer.request.batch_size or 1)
+        if total > self._rows_max:
+            candidate.closed = BatchReason.FULL
+            return
+        if self._strategy is not None and not self._strategy.include(candidate, infer.request):
+            candidate.closed = BatchReason.STRATEGY
+            return
+        if total > self._preferred_max and not candidate.best:
+            candidate.best = len(infers)
+            candidate.best_rows = candidate.rows
+        infers.append(infer)
+        candidate.rows = total
+        candidate.oldest_s = min(candidate.oldest_s, infer.queued_s)
+        if total in self._preferred:
+            candidate.best = len(infers)
+            candidate.best_rows = total
+        if total == self._rows_max:
+            candidate.closed = BatchReason.FULL
+        elif total >= self._preferred_max and self._single and not self._late(candidate, now_s):
+            candidate.closed = BatchReason.PREFERRED  # `best` is set; more rows change nothing
+
+    def _late(self, candidate: Candidate, now_s: float) -> bool:
+        """Whether a candidate has waited for company for long enough; inf ends every wait."""
+        return self._delay_max_s > 0 and now_s >= candidate.oldest_s + self._delay_max_s
+
+    def _note_left_out(self, batch: Candidate) -> None:
+        """Note why what is queued now did not leave with a batch that was taken."""
+        if 0 < batch.best < len(batch.infers):
+            self.left_out = BatchReason.PREFERRED
         else:
-            return False
-        self._count -= 1
-        self._rows -= infer.request.batch_size or 1
-        self._rows_due = 0
-        if len(self._deadlines) > 2 * self._count + _STALE_DEADLINES:
-            self._deadlines = [entry for entry in self._deadlines if entry[2] in entry[3].live]
-            heapq.heapify(self._deadlines)
-        return True
+            self.left_out = batch.closed or BatchReason.SHAPE
+        if self.left_out is BatchReason.SHAPE:
+            _, infer, key = next(self._queue.items())
+            if key is infer:
+                self.left_out = BatchReason.ALONE
+            else:
+                self.shape_splits += 1
+                self.left_out_keys = (batch.key, key)
 
-    def remove_cancelled(self) -> list[Infer]:
-        """Remove and return what nobody waits for any more; looks at the whole queue."""
-        cancelled = [infer for queue in self._queues for infer in queue if infer.request.cancelled]
-        for infer in cancelled:
-            self.remove(infer)
-        return cancelled
+    # What people are told.
 
-    def remove_all(self) -> list[Infer]:
-        """Remove and return everything, in order."""
-        infers = [infer for queue in self._queues for infer in queue]
-        for infer in infers:
-            self.remove(infer)
-        return infers
+    def describe(self) -> dict[str, Any]:
+        """Return the rules in force and what is queued, as JSON values."""
+        return {
+            "batching": self._batching,
+            "max_batch_size": self._rows_max,
+            "preferred_batch_size": sorted(self._preferred),
+            "max_queue_delay_us": round(self._delay_max_s * 1e6),
+            "preserve_ordering": self._ordered,
+            **self._keys.describe(),
+            "strategy": None if self._strategy is None else repr(self._strategy),
+            "look_ahead": LOOK_AHEAD_MAX,
+            "levels": self._queue.describe(),
+        }
+
+    def shape_difference(self, keys: tuple[Hashable, Hashable]) -> str:
+        """Return in words what `left_out_keys` say."""
+        return self._keys.difference(*keys)
 
 
-def batch_policy(config: ModelConfig, spec: ModelSpec) -> BatchPolicy:
+def batch_policy(
+    config: ModelConfig,
+    spec: ModelSpec,
+    *,
+    stacks_inputs: bool = True,
+    strategy: BatchStrategy | None = None,
+) -> BatchPolicy:
     """Return the queue of a model version as its normalised configuration wants it.
 
     A model without `dynamic_batching` has no queue policy; there the timeout of a request itself
     counts, so that clients of every model can bound their wait.
+
+    Args:
+      config: The final configuration.
+      spec: Its inputs.
+      stacks_inputs: Whether the backend joins the inputs of a batch; see `Backend`.
+      strategy: The model's own say in what joins a batch.
     """
     rows_max = max(1, spec.max_batch_size)
     batching = config.dynamic_batching
     if batching is None:
         rules = QueueRules(override_below_us=inf)
         return BatchPolicy(spec.name, rows_max=rows_max, levels=(rules,))
+    stacked = spec.inputs if stacks_inputs else {}
     return BatchPolicy(
         spec.name,
         rows_max=rows_max,
         batching=spec.max_batch_size > 1,
         preferred_sizes=tuple(size for size in batching.preferred_batch_size if size <= rows_max),
         delay_max_s=batching.max_queue_delay_microseconds / 1e6,
-        levels=_levels(batching),
+        ordered=batching.preserve_ordering,
+        levels=queue_levels(batching),
         default_level=batching.default_priority_level or 1,
         shape_inputs=tuple(
             name
-            for name, tensor in spec.inputs.items()
+            for name, tensor in stacked.items()
             if -1 in tensor.dims and not tensor.allow_ragged_batch
         ),
-        optional_inputs=tuple(name for name, tensor in spec.inputs.items() if tensor.optional),
-    )
-
-
-def _levels(batching: ModelDynamicBatching) -> tuple[QueueRules, ...]:
-    default = batching.default_queue_policy or ModelQueuePolicy()
-    count = batching.priority_levels
-    if count > PRIORITY_LEVELS_MAX:
-        raise RequestError(
-            ErrorCode.INVALID_ARG,
-            f"expected at most {PRIORITY_LEVELS_MAX} priority_levels, got {count}",
-        )
-    return tuple(
-        _queue_rules(batching.priority_queue_policy.get(number, default))
-        for number in range(1, max(1, count) + 1)
-    )
-
-
-def _queue_rules(policy: ModelQueuePolicy) -> QueueRules:
-    timeout_us = policy.default_timeout_microseconds
-    return QueueRules(
-        size_max=policy.max_queue_size or QUEUE_SIZE_MAX,
-        timeout_us=timeout_us,
-        override_below_us=timeout_us if policy.allow_timeout_override else 0,
-        delays=policy.timeout_action == ModelQueuePolicyTimeoutAction.DELAY,
+        content_inputs=tuple(name for name, tensor in stacked.items() if tensor.is_shape_tensor),
+        optional_inputs=tuple(name for name, tensor in stacked.items() if tensor.optional),
+        strategy=strategy,
     )

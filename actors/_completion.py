@@ -56,12 +56,22 @@ class Completion:
         self.statistics.pending_count -= len(infers)
         if self._order is not None:
             for infer in infers:
-                self._order.begin(infer)
+                if not infer.retried:
+                    self._order.begin(infer)
+
+    def requeued(self, infers: list[Infer]) -> None:
+        """Count that dispatched requests wait in the queue again; their order is as it was."""
+        self.statistics.pending_count += len(infers)
 
     def refuse(self, infer: Infer, error: RequestError, now_s: float) -> None:
         """End a request that is not (or no longer) counted as pending, before its dispatch."""
         self._count_failure(infer, error, now_s)
-        infer.reply.send(self._error_response(infer, error))
+        response = self._error_response(infer, error)
+        _tell(infer, response)
+        if infer.retried:  # its place in the order is taken
+            self.send(infer, response)
+        else:
+            infer.reply.send(response)
 
     def refuse_pending(self, infer: Infer, error: RequestError, now_s: float) -> None:
         """End a request that waits in a queue."""
@@ -82,7 +92,9 @@ class Completion:
         if infer.request.cancelled:
             error = _CANCELLED
         self._count_failure(infer, error, now_s)
-        self.send(infer, self._error_response(infer, error))
+        response = self._error_response(infer, error)
+        _tell(infer, response)
+        self.send(infer, response)
 
     def succeed(
         self,
@@ -101,6 +113,7 @@ class Completion:
           compute_ns: Time its batch took for input, inference and output.
           now_s: The time.
         """
+        response.compute_ns = compute_ns
         statistics = self.statistics
         statistics.last_inference_ms = time.time_ns() // 1_000_000
         statistics.record_success(
@@ -111,6 +124,7 @@ class Completion:
             compute_infer_ns=compute_ns[1],
             compute_output_ns=compute_ns[2],
         )
+        _tell(infer, response)
         self.send(infer, response)
 
     def send(self, infer: Infer, response: InferResponse) -> None:
@@ -127,6 +141,13 @@ class Completion:
 
     def _error_response(self, infer: Infer, error: RequestError) -> InferResponse:
         return InferResponse(self._name, self._version, infer.request.id, error=error)
+
+
+def _tell(infer: Infer, response: InferResponse) -> None:
+    """Let the scheduler know of the end of a request, before anybody else does."""
+    on_end, infer.on_end = infer.on_end, None
+    if on_end is not None:
+        on_end(response)
 
 
 CUT_OFF = RequestError(

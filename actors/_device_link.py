@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from math import inf
 from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple, final
 
 import outcome
@@ -24,6 +25,10 @@ interrupted, and most batches take less."""
 _logger = logging.getLogger(__name__)
 
 
+class DeviceHungError(Exception):
+    """A job took longer than jobs may take."""
+
+
 class Device(Protocol):
     """Where an instance lives: runs its jobs one at a time, off the event loop."""
 
@@ -31,7 +36,12 @@ class Device(Protocol):
         """Get ready for jobs; once, from the event loop."""
 
     async def run(
-        self, job: Callable[[*Ts], T], /, *args: *Ts, then: Callable[[T], None] | None = None
+        self,
+        job: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        then: Callable[[T], None] | None = None,
+        hang_s: float = inf,
     ) -> T:
         """Run one job and return or raise what it did.
 
@@ -40,6 +50,10 @@ class Device(Protocol):
 
         A cancelled call waits for its job for a bounded time. If that does not do, the device is
         `abandoned`.
+
+        Raises:
+          DeviceHungError: the job was not done within `hang_s`; the device is `abandoned`, and
+            `then` will not be called.
         """
 
     def stop(self) -> None:
@@ -47,7 +61,11 @@ class Device(Protocol):
 
     @property
     def abandoned(self) -> bool:
-        """Whether a job hangs on it; no more jobs may be run then."""
+        """Whether no more jobs may be run, because nobody waited for the last one."""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the job it was abandoned with still runs."""
 
 
 DeviceFactory: TypeAlias = Callable[[InstancePlace], Device]
@@ -68,8 +86,13 @@ class DeviceLink:
 
     @property
     def abandoned(self) -> bool:
-        """Whether a job hangs on the thread."""
+        """Whether nobody waited for the last job."""
         return self._abandoned
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the job it was abandoned with still runs."""
+        return self._abandoned and self._outcome is None
 
     def start(self) -> None:
         """Start the thread."""
@@ -77,27 +100,42 @@ class DeviceLink:
         self._thread.start()
 
     async def run(
-        self, job: Callable[[*Ts], T], /, *args: *Ts, then: Callable[[T], None] | None = None
+        self,
+        job: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        then: Callable[[T], None] | None = None,
+        hang_s: float = inf,
     ) -> T:
-        """Run one job on the thread and return or raise what it did."""
+        """Run one job on the thread and return or raise what it did; see `Device`."""
         assert self._thread is not None
         assert not self._abandoned
         self._outcome = None
         self._then = then
         self._thread.submit(self._done, job, *args)
         try:
-            await self._wait()
+            if hang_s == inf:
+                await self._wait()
+            else:
+                with trio.move_on_after(hang_s):
+                    await self._wait()
         except trio.Cancelled:
             with trio.move_on_after(ABANDON_AFTER_S, shield=True):
                 await self._wait()
             if self._outcome is None:
-                self._abandoned = True
-                _logger.warning("the thread of instance %r hangs and is abandoned", self._name)
+                self._abandon()
             raise
         result: outcome.Outcome[T] | None = self._outcome
-        assert result is not None
+        if result is None:
+            self._abandon()
+            raise DeviceHungError(f"did not finish within {hang_s:g} s")
         self._outcome = None
         return result.unwrap()
+
+    def _abandon(self) -> None:
+        self._abandoned = True
+        self._then = None
+        _logger.warning("the thread of instance %r hangs and is abandoned", self._name)
 
     def stop(self) -> None:
         """Let the thread end after its job."""

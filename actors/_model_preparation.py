@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..backends.base import Backend, ModelSource
+from ..backends.batch_strategy import BatchStrategy, load_batch_strategy
 from ..backends.registry import get_backend
 from ..protocol.config_detection import detect_backend
 from ..protocol.config_rules import ConfigContext, is_ensemble, normalise
 from ..protocol.config_text import parse_model_config
 from ..protocol.config_validation import validate, warnings_of
-from ..protocol.errors import ErrorCode, RequestError, invalid_argument
+from ..protocol.errors import RequestError, invalid_argument
 from ..protocol.pb.inference import ModelConfig
+from ..protocol.sequence_tensors import initial_state_files
 from ..protocol.version_policy import select_versions
 from ..protocol.wording import quoted
 from ._repository_policy import ModelFiles
@@ -38,6 +40,9 @@ class PreparationSettings:
 LABELS_BYTES_MAX = 64 * 1024**2
 """One label file; a million labels of sixty bytes."""
 
+STATE_BYTES_MAX = 1024**3
+"""One file of an initial state: as large as a request may be."""
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedVersion:
@@ -45,18 +50,22 @@ class PreparedVersion:
 
     Attributes:
       version: Its number.
-      backend: What executes it.
+      backend: What executes it; None for an ensemble.
       source: Where its files lie.
       config: Its final configuration; None if there is an error.
       labels: Output name -> its class labels, by index.
+      initial_files: State input name -> content of the file of its initial state.
+      strategy: Its own say in what joins a batch; owned by whoever takes the version.
       error: What is wrong with it.
     """
 
     version: int
-    backend: Backend
+    backend: Backend | None
     source: ModelSource
     config: ModelConfig | None = None
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    initial_files: Mapping[str, bytes] = field(default_factory=dict)
+    strategy: BatchStrategy | None = None
     error: RequestError | None = None
 
 
@@ -67,10 +76,7 @@ def prepare_model(files: ModelFiles, settings: PreparationSettings) -> list[Prep
       RequestError: the configuration is at fault, or no version is selected.
     """
     config = _written_config(files, settings)
-    if is_ensemble(config) or config.sequence_batching is not None:
-        what = "ensembles are" if is_ensemble(config) else "sequence_batching is"
-        raise RequestError(ErrorCode.UNSUPPORTED, f"model '{files.name}': {what} not supported yet")
-    backend = get_backend(config.backend)
+    backend = None if is_ensemble(config) else get_backend(config.backend)
     selected, missing = select_versions(config.version_policy, files.versions)
     for version in missing:
         _logger.error("model %r has no version %d, which version_policy names", files.name, version)
@@ -85,7 +91,7 @@ def prepare_model(files: ModelFiles, settings: PreparationSettings) -> list[Prep
         )
     own = {
         **settings.backend_settings.get("", {}),
-        **settings.backend_settings.get(backend.name, {}),
+        **settings.backend_settings.get("" if backend is None else backend.name, {}),
     }
     sources = [
         ModelSource(
@@ -119,20 +125,22 @@ def _written_config(files: ModelFiles, settings: PreparationSettings) -> ModelCo
 
 
 def _prepare_version(
-    source: ModelSource, config: ModelConfig, backend: Backend, *, complete: bool
+    source: ModelSource, config: ModelConfig, backend: Backend | None, *, complete: bool
 ) -> PreparedVersion:
-    context = ConfigContext(preferred_count=backend.cpu_instance_count)
+    context = ConfigContext(preferred_count=0 if backend is None else backend.cpu_instance_count)
     try:
-        if complete:
+        if complete and backend is not None:
             config = backend.complete_config(source, config)
         config = normalise(config, context=context)
         validate(config, context=context)
         labels = _read_labels(source, config)
+        initial_files = _read_initial_files(source, config)
+        strategy = load_batch_strategy(source, config)
     except RequestError as error:
         return PreparedVersion(source.version, backend, source, error=error)
     for warning in warnings_of(config):
         _logger.warning("%s", warning)
-    return PreparedVersion(source.version, backend, source, config, labels)
+    return PreparedVersion(source.version, backend, source, config, labels, initial_files, strategy)
 
 
 def _read_labels(source: ModelSource, config: ModelConfig) -> dict[str, tuple[str, ...]]:
@@ -142,22 +150,41 @@ def _read_labels(source: ModelSource, config: ModelConfig) -> dict[str, tuple[st
       RequestError: a file lies elsewhere, is missing or is too large.
     """
     labels: dict[str, tuple[str, ...]] = {}
-    root = source.model_directory.resolve()
     for output in config.output:
         if not output.label_filename:
             continue
-        where = (
-            f"model '{source.name}': label_filename {quoted(output.label_filename)} of output "
-            f"{quoted(output.name)}"
-        )
-        path = (root / output.label_filename).resolve()
-        if not path.is_relative_to(root):
-            raise invalid_argument(f"{where} must lie in the model's directory")
+        where = f"label_filename {quoted(output.label_filename)} of output {quoted(output.name)}"
+        content = _read_inside(source, output.label_filename, where, LABELS_BYTES_MAX)
         try:
-            text = read_regular_file(path, LABELS_BYTES_MAX).decode()
-        except RequestError as error:
-            raise invalid_argument(f"{where}: {error.message}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise invalid_argument(f"{where} cannot be read: {error}") from error
-        labels[output.name] = tuple(text.splitlines())
+            labels[output.name] = tuple(content.decode().splitlines())
+        except UnicodeDecodeError as error:
+            raise invalid_argument(
+                f"model '{source.name}': {where} cannot be read: {error}"
+            ) from error
     return labels
+
+
+def _read_initial_files(source: ModelSource, config: ModelConfig) -> dict[str, bytes]:
+    """Read the files of the initial states of sequences.
+
+    Raises:
+      RequestError: as `_read_labels`.
+    """
+    return {
+        name: _read_inside(source, file, f"initial state of {quoted(name)}", STATE_BYTES_MAX)
+        for name, file in initial_state_files(config).items()
+    }
+
+
+def _read_inside(source: ModelSource, name: str, where: str, bytes_max: int) -> bytes:
+    """Read a file that must lie in the model's directory."""
+    root = source.model_directory.resolve()
+    path = (root / name).resolve()
+    if not path.is_relative_to(root):
+        raise invalid_argument(f"model '{source.name}': {where} must lie in the model's directory")
+    try:
+        return read_regular_file(path, bytes_max)
+    except RequestError as error:
+        raise invalid_argument(f"model '{source.name}': {where}: {error.message}") from None
+    except OSError as error:
+        raise invalid_argument(f"model '{source.name}': {where} cannot be read: {error}") from error

@@ -5,8 +5,9 @@ Source: Triton's model repository layout and its rules for names that occur twic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -74,3 +75,47 @@ def _action(name: str, found: list[ModelFiles]) -> Action:
     if files.fault is not None:
         return RefuseModel(name, files.fault)
     return LoadModel(files)
+
+
+def waves(
+    dependencies: Mapping[str, Collection[str]],
+) -> tuple[list[list[str]], dict[str, RequestError]]:
+    """Return in which order models are loaded that need each other.
+
+    Args:
+      dependencies: Model -> the models it needs; those that are not in it need nothing.
+
+    Returns:
+      The models in waves, each of which needs earlier ones only, and the error for each model
+      that needs itself by way of others; those that need such a model are not among them.
+    """
+    refused: dict[str, RequestError] = {}
+    while True:
+        left = {
+            name: [each for each in needed if each in dependencies and each not in refused]
+            for name, needed in sorted(dependencies.items())
+            if name not in refused
+        }
+        sorter = TopologicalSorter(left)
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            refused |= _circular(error.args[1][1:])
+        else:
+            break
+    ordered: list[list[str]] = []
+    while sorter.is_active():
+        wave = sorter.get_ready()
+        ordered.append(sorted(wave))
+        sorter.done(*wave)
+    return ordered, refused
+
+
+def _circular(names: Sequence[str]) -> dict[str, RequestError]:
+    """Return the error of each model of a circle; each name is used by the next."""
+    errors: dict[str, RequestError] = {}
+    for index, name in enumerate(names):
+        circle = [name, *reversed(names[:index]), *reversed(names[index:])]
+        chain = " -> ".join(f"'{each}'" for each in circle)
+        errors[name] = invalid_argument(f"ensemble '{name}' uses itself: {chain}")
+    return errors

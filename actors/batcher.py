@@ -10,22 +10,31 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from math import inf
-from typing import TypeAlias, assert_never, final
+from typing import Any, TypeAlias, assert_never, final
 
 import trio
 
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
+from ._batch_explanation import BatchLog
 from ._batch_policy import BatchPolicy
 from ._completion import Completion
+from ._instance_permits import InstancePermits
+from ._overload_policy import OverloadState
 from .messages import (
     Cancel,
+    Ended,
     Execute,
     Infer,
     InstanceGone,
     InstanceIdle,
+    PermitGranted,
+    Reschedule,
+    Retry,
     SchedulerMessage,
+    SlotIdle,
     Stop,
 )
+from .overload import Overload
 
 Inbox: TypeAlias = trio.MemoryReceiveChannel[SchedulerMessage]
 Outbox: TypeAlias = trio.MemorySendChannel[Execute]
@@ -47,6 +56,17 @@ class Batcher:
     Lifetime: owns the inbox and the outboxes. After `Stop` it drains its queue, closes its
     channels and returns; a cancellation ends the drain. However it ends, every request it still
     holds is answered.
+
+    Args:
+      inbox: Where everything comes from.
+      outboxes: One an instance.
+      policy: Decides what leaves.
+      completion: Ends what does not.
+      permits: Says which instances may execute; None lets all of them.
+      overload: What is admitted on the whole server; None admits everything.
+
+    Attributes:
+      explains: Whether decisions are remembered.
     """
 
     def __init__(
@@ -56,11 +76,18 @@ class Batcher:
         outboxes: Sequence[Outbox],
         policy: BatchPolicy,
         completion: Completion,
+        permits: InstancePermits | None = None,
+        overload: Overload | None = None,
     ) -> None:
         self._inbox = inbox
         self._outboxes = outboxes
         self._policy = policy
         self._completion = completion
+        self._permits = permits
+        self._lacks_permit = False
+        self._overload = overload
+        self._log = BatchLog()
+        self.explains = True
         self._idle: deque[int] = deque()
         self._busy: set[int] = set()
         self._stopping = False
@@ -72,6 +99,8 @@ class Batcher:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until told to stop."""
         task_status.started()
+        if self._overload is not None:
+            self._overload.join(self, trio.current_time())
         try:
             while not self._stopping or self._policy:
                 await self._step()
@@ -81,25 +110,51 @@ class Batcher:
     def close(self) -> None:
         """Answer what is left in the queue and in the inbox, and close all channels; idempotent."""
         now_s = trio.current_time()
+        if self._overload is not None:
+            self._overload.leave(self)
         self._refuse_queued(now_s)
-        if isinstance(self._handled, Infer):
-            self._completion.refuse_pending(self._handled, _stopping(), now_s)
-        self._handled = None
+        message, self._handled = self._handled, None
         try:
             while True:
+                self._refuse(message, now_s)
                 message = self._inbox.receive_nowait()
-                if isinstance(message, Infer):
-                    self._completion.refuse_pending(message, _stopping(), now_s)
         except (trio.WouldBlock, trio.EndOfChannel, trio.ClosedResourceError):
             pass
         self._inbox.close()
         for outbox in self._outboxes:
             outbox.close()
 
+    def explain(self) -> dict[str, Any]:
+        """Return the rules in force and the last decisions, as JSON values."""
+        rules = self._policy.describe()
+        return {
+            "scheduler": "dynamic" if rules["batching"] else "default",
+            "rules": rules,
+            "explains": self.explains,
+            "decisions": self._log.describe(self._policy, trio.current_time()),
+        }
+
+    def oldest_queued_s(self) -> float:
+        """When the request that waits longest was queued, in clock seconds; `inf` with none."""
+        return self._policy.oldest_queued_s()
+
+    def heed(self, state: OverloadState, now_s: float) -> None:
+        """Admit what the state of the server allows, and refuse the rest of what is queued."""
+        self.explains = state.optional_work
+        for infer, error in self._policy.shed(state.admitted_share):
+            self._completion.refuse_pending(infer, error, now_s)
+
+    def _refuse(self, message: SchedulerMessage | None, now_s: float) -> None:
+        if isinstance(message, Infer):
+            self._completion.refuse_pending(message, _stopping(), now_s)
+        elif isinstance(message, Retry):
+            for infer in message.infers:
+                self._completion.fail(infer, message.error, now_s)
+
     async def _step(self) -> None:
         """Wait for a message or a deadline, then take all messages and act on all of them."""
         wake_at_s = self._policy.timeout_at_s()
-        if self._idle:
+        if self._idle and not self._lacks_permit:
             wake_at_s = min(wake_at_s, self._policy.ripe_at_s())
         message: SchedulerMessage | None = None
         if wake_at_s == inf:
@@ -108,6 +163,8 @@ class Batcher:
             with trio.move_on_at(wake_at_s):
                 message = await self._inbox.receive()
         now_s = trio.current_time()
+        if self._overload is not None:
+            self._overload.check(now_s)
         if message is not None:
             self._handle_all(message, now_s)
         self._act(now_s)
@@ -133,19 +190,47 @@ class Batcher:
             case Infer():
                 self._queue(message, now_s)
             case InstanceIdle(index=index):
-                self._busy.discard(index)
-                self._idle.append(index)
+                self._instance_idle(index)
             case Cancel(infer=infer):
                 if self._policy.remove(infer):
                     self._completion.drop_pending(infer, now_s)
             case InstanceGone(index=index):
-                self._busy.discard(index)
-                if index in self._idle:
-                    self._idle.remove(index)
+                self._instance_gone(index)
+            case Retry():
+                self._retry(message, now_s)
             case Stop():
                 self._stopping = True
+            case PermitGranted():
+                pass  # it is seen when the queue is looked at, in the same turn
+            case Reschedule() | Ended() | SlotIdle():
+                raise AssertionError(f"not for a batcher: {message!r}")
             case _:
                 assert_never(message)
+
+    def _instance_idle(self, index: int) -> None:
+        self._busy.discard(index)
+        self._idle.append(index)
+        if self._permits is not None:
+            self._permits.ended(index)
+
+    def _instance_gone(self, index: int) -> None:
+        self._busy.discard(index)
+        if index in self._idle:
+            self._idle.remove(index)
+        if self._permits is not None:
+            self._permits.gone(index)
+
+    def _retry(self, retry: Retry, now_s: float) -> None:
+        """Let the siblings of a lost instance have its requests; each of them alone, once."""
+        siblings = {*self._idle, *self._busy} - {retry.index}
+        for infer in retry.infers:
+            if not siblings or infer.request.cancelled:
+                self._completion.fail(infer, retry.error, now_s)
+            else:
+                infer.retried = True
+        again = [infer for infer in retry.infers if infer.retried]
+        self._completion.requeued(again)
+        self._policy.requeue(again)
 
     def _queue(self, infer: Infer, now_s: float) -> None:
         if infer.request.cancelled:
@@ -161,18 +246,40 @@ class Batcher:
         for infer in policy.expire(now_s):
             self._completion.refuse_pending(infer, _timed_out(infer, now_s), now_s)
         splits = policy.shape_splits
+        take_s = inf if self._stopping else now_s
         while self._idle:
-            infers = policy.take(inf if self._stopping else now_s)
-            if not infers:
+            index = self._chosen(take_s)
+            infers = [] if index is None else policy.take(take_s)
+            if index is None or not infers:
                 break
-            index = self._idle.popleft()
+            self._idle.remove(index)
             self._busy.add(index)
+            if self.explains:
+                self._log.record(policy, len(infers), index, now_s)
             self._completion.dispatched(infers)
             self._outboxes[index].send_nowait(Execute(infers, now_s))
         if policy.shape_splits and not splits:
-            _logger.info("%r: requests of unequal shapes do not share a batch", policy)
+            _logger.info(
+                "%r: requests of unequal shapes do not share a batch; the path /batching below "
+                "that of the model says which",
+                policy,
+            )
         if self._stopping and not (self._idle or self._busy):
             self._refuse_queued(now_s)  # no instance is left to work on it
+
+    def _chosen(self, take_s: float) -> int | None:
+        """Return the idle instance that gets the next batch, if there is one and it may."""
+        if self._permits is None:
+            return self._idle[0]
+        self._lacks_permit = False
+        if not self._policy.is_ripe(take_s):
+            self._permits.let_go(self._idle)
+            return None
+        index = self._permits.choose(self._idle)
+        self._lacks_permit = index is None
+        if index is not None:
+            self._permits.executes(index)
+        return index
 
     def _refuse_queued(self, now_s: float) -> None:
         for infer in self._policy.remove_all():

@@ -7,20 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple, final
 
 import trio
 
+from ..memory.budget import ByteBudget
 from ..protocol.errors import RequestError
 from ._device_link import DeviceFactory, DeviceLink
 from ._model_preparation import PreparationSettings
+from ._model_services import ModelServices
+from ._overload_policy import OverloadPolicy
+from ._rate_limit_policy import Capacities
 from ._restart_policy import RestartBudget
+from .overload import Overload
+from .rate_limiter import RateLimiter
 from .repository import Repository, RepositorySettings, RunInThread
 from .router import Router
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+BYTE_BUDGET_DEFAULT = 4 * 1024**3
+"""Room for one request and one response of the largest size gRPC allows (2 GiB each)."""
 
 PREPARATION_THREADS_MAX = 4
 """Scans and preparations at a time; as many as models are loaded at a time."""
@@ -52,6 +62,10 @@ class CoreOptions:
       backend_settings: Backend name ("" for all) -> settings of the backend.
       device_factory: Makes the devices of instances.
       run_in_thread: Runs blocking work off the event loop.
+      hang_s: How long an execution may take before its instance is given up, in seconds.
+      byte_budget: Most bytes of request bodies, queued tensors and unsent responses together.
+      overload_queue_age_s: How long a request may wait before low priorities are refused.
+      rate_limits: What the resources of the rate limiter are; None for no rate limiter.
       budget: How often an instance may be restarted.
     """
 
@@ -62,6 +76,10 @@ class CoreOptions:
     backend_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     device_factory: DeviceFactory = DeviceLink
     run_in_thread: RunInThread = field(default_factory=PreparationThreads)
+    hang_s: float = inf
+    rate_limits: Capacities | None = None
+    byte_budget: int = BYTE_BUDGET_DEFAULT
+    overload_queue_age_s: float = inf
     budget: RestartBudget = field(default_factory=RestartBudget)
 
 
@@ -71,10 +89,14 @@ class Core:
 
     Attributes:
       router: Where frontends ask for models.
+      budget: What frontends charge for what they hold.
     """
 
-    def __init__(self, router: Router, repository: Repository, exit_timeout_s: float) -> None:
+    def __init__(
+        self, router: Router, budget: ByteBudget, repository: Repository, exit_timeout_s: float
+    ) -> None:
         self.router = router
+        self.budget = budget
         self._repository = repository
         self._exit_timeout_s = exit_timeout_s
         self._deadline_s: float | None = None
@@ -116,24 +138,35 @@ async def run_core(
       RequestError: a repository cannot be read.
     """
     router = Router(strict_readiness=options.strict_readiness)
+    budget = ByteBudget(options.byte_budget)
+    overload = Overload(budget, OverloadPolicy(queue_age_high_s=options.overload_queue_age_s))
     settings = RepositorySettings(
         repositories=options.repositories,
         preparation=PreparationSettings(options.auto_complete_config, options.backend_settings),
-        device_factory=options.device_factory,
         run_in_thread=options.run_in_thread,
-        budget=options.budget,
+        services=ModelServices(
+            device_factory=options.device_factory,
+            budget=options.budget,
+            hang_s=options.hang_s,
+            overload=overload,
+            limiter=None if options.rate_limits is None else RateLimiter(options.rate_limits),
+            find=router.find,
+        ),
     )
     repository = Repository(settings, publish=router.apply)
-    core = Core(router, repository, options.exit_timeout_s)
+    core = Core(router, budget, repository, options.exit_timeout_s)
     fault: RequestError | None = None
-    async with trio.open_nursery() as nursery:
-        try:
-            await nursery.start(repository.run)
-        except RequestError as error:
-            fault = error
-        else:
-            router.started()
-            task_status.started(core)
+    async with trio.open_nursery() as watching:
+        await watching.start(overload.run)
+        async with trio.open_nursery() as nursery:
+            try:
+                await nursery.start(repository.run)
+            except RequestError as error:
+                fault = error
+            else:
+                router.started()
+                task_status.started(core)
+        watching.cancel_scope.cancel()
     if fault is not None:
         raise fault
     core.end()

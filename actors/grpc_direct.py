@@ -146,9 +146,11 @@ class DirectCalls:
         """Return the calls whose request is still coming; ending them loses no work."""
         return [stream_id for stream_id, call in self._calls.items() if call.reply is None]
 
-    def end(self, stream_id: int, status: Status, message: str) -> None:
+    def end(
+        self, stream_id: int, status: Status, message: str, retry_after_s: float | None = None
+    ) -> None:
         """End a call with an error, and cancel what it asked for."""
-        self._session.end_call(stream_id, status, message)
+        self._session.end_call(stream_id, status, message, retry_after_s=retry_after_s)
         self._forget(stream_id)
         self._ended()
 
@@ -196,7 +198,7 @@ class DirectCalls:
         self._ended()
 
     def _fail(self, stream_id: int, error: RequestError) -> None:
-        self.end(stream_id, error.code.grpc_status, error.message)
+        self.end(stream_id, error.code.grpc_status, error.message, error.retry_after_s)
 
     def _forget(self, stream_id: int) -> None:
         call = self._calls.pop(stream_id)

@@ -242,6 +242,8 @@ class GrpcStream:
         status: Status,
         message: str = "",
         metadata: _MetadataLike | Collection[tuple[str, str]] | None = None,
+        *,
+        retry_after_s: float | None = None,
     ) -> None:
         """End the call; ignored if it has ended."""
         if self._ended:
@@ -252,6 +254,7 @@ class GrpcStream:
             status,
             message,
             tuple(metadata.items() if isinstance(metadata, Mapping) else metadata or ()),
+            retry_after_s=retry_after_s,
         )
         self._flush()
 
@@ -265,7 +268,7 @@ class GrpcStream:
             with self.scope:
                 await self._handler.func(self)
         except RequestError as error:
-            self.end(error.code.grpc_status, error.message)
+            self.end(error.code.grpc_status, error.message, retry_after_s=error.retry_after_s)
         except GRPCError as error:
             self.end(error.status, error.message or "")
         else:

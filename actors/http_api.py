@@ -85,6 +85,7 @@ class HttpApi:
             RouteName.MODEL_METADATA: self._model_metadata,
             RouteName.MODEL_CONFIG: self._model_config,
             RouteName.MODEL_STATISTICS: self._model_statistics,
+            RouteName.MODEL_BATCHING: self._model_batching,
             RouteName.MODEL_INFER: self._model_infer,
             RouteName.REPOSITORY_INDEX: self._repository_index,
             RouteName.MODEL_LOAD: self._model_control,
@@ -323,6 +324,11 @@ class HttpApi:
         entries = self._router.table.statistics_of(route.model, route.version)
         return _json(management_codec.statistics(entries))
 
+    def _model_batching(self, _: HttpRequest, route: Route) -> HttpResponse:
+        version = self._router.table.find(route.model, route.version)
+        explanation = None if version.explain is None else version.explain()
+        return _json(management_codec.batching(version.name, version.version, explanation))
+
     def _repository_index(self, request: HttpRequest, _: Route) -> HttpResponse:
         ready_only = management_codec.parse_index_request(bytes(request.body))
         entries = self._router.table.index(ready_only=ready_only)
@@ -342,4 +348,4 @@ def _json(body: bytes) -> HttpResponse:
 
 
 def _refused(error: RequestError) -> HttpResponse:
-    return error_response(error.code.http_status, error.message)
+    return error_response(error.code.http_status, error.message, retry_after_s=error.retry_after_s)

@@ -5,23 +5,36 @@ It lives on one device, takes one batch at a time, and answers every request of 
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from typing import TypeAlias, final
 
 import outcome
 import trio
 
-from ..backends.base import Batch, ModelInstance, PostResponse
+from ..backends.base import (
+    Batch,
+    DeviceFaultError,
+    HearsSequenceEnds,
+    ModelInstance,
+    PostResponse,
+    SequenceEnd,
+)
+from ..backends.fault_text import cut_to
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.requests import InferResponse
 from ._completion import CUT_OFF, Completion, nanoseconds
 from ._device_link import Device
 from ._response_gate import ResponseGate
-from .messages import Execute, Infer, InstanceIdle, SchedulerMessage
+from .messages import Execute, Infer, InstanceIdle, Reschedule, Retry, SchedulerMessage
 
 Inbox: TypeAlias = trio.MemoryReceiveChannel[Execute]
 Outbox: TypeAlias = trio.MemorySendChannel[SchedulerMessage]
+
+_logger = logging.getLogger(__name__)
 
 
 @final
@@ -29,8 +42,9 @@ class Instance:
     """Executes batches on its device until its inbox closes.
 
     Lifetime: owns neither its channels nor its device, so that it can be restarted on the same
-    channels. A fault of the model fails one batch; a fault of the device ends the actor. However
-    it ends, the requests it holds are answered.
+    channels. A fault of the model fails one batch; a fault of the device, a hanging one included,
+    ends the actor. Requests that a device did not survive are given back to the scheduler once, if
+    no response has left yet. However it ends, the other requests it holds are answered.
     """
 
     def __init__(
@@ -44,6 +58,7 @@ class Instance:
         model: ModelInstance,
         completion: Completion,
         decoupled: bool = False,
+        hang_s: float = inf,
     ) -> None:
         self._index = index
         self._name = name
@@ -53,9 +68,11 @@ class Instance:
         self._model = model
         self._completion = completion
         self._decoupled = decoupled
+        self._hang_s = hang_s
         self._open: dict[Infer, Execute] = {}
         self._open_ended = trio.Event()
         self._gates: dict[Infer, ResponseGate] = {}  # of the open requests of a decoupled model
+        self._closes: dict[Infer, Callable[[], None] | None] = {}  # how each was cancelled before
         self._loop_thread = threading.get_ident()
 
     def __repr__(self) -> str:
@@ -88,7 +105,11 @@ class Instance:
         try:
             await self._report_idle()
             async for execute in self._inbox:
-                await self._execute(execute)
+                try:
+                    await self._execute(execute)
+                except Exception as fault:
+                    self._give_back(execute, fault)
+                    raise
                 await self._report_idle()
             while self._open:  # of a decoupled model, whose responses may come late
                 self._open_ended = trio.Event()
@@ -100,52 +121,103 @@ class Instance:
             self._fail_open(self._internal("ended before it answered the request"))
 
     async def _report_idle(self) -> None:
-        idle = InstanceIdle(self._index)
+        await self._report(InstanceIdle(self._index))
+
+    async def _report(self, message: SchedulerMessage) -> None:
         try:
             try:
-                self._outbox.send_nowait(idle)
+                self._outbox.send_nowait(message)
             except trio.WouldBlock:
-                await self._outbox.send(idle)
+                await self._outbox.send(message)
         except trio.BrokenResourceError:
             pass  # the batcher has ended; so will the inbox
 
+    def _give_back(self, execute: Execute, fault: Exception) -> None:
+        """Let another instance execute what the device did not survive, once."""
+        infers = [
+            infer
+            for infer in execute.infers
+            if infer in self._open and not (self._decoupled or infer.retried)
+        ]
+        error = self._internal(f"did not survive the request: {cut_to(str(fault))}")
+        try:
+            self._outbox.send_nowait(Retry(self._index, infers, error))
+        except (trio.WouldBlock, trio.BrokenResourceError):
+            return  # they are failed with the rest
+        for infer in infers:
+            del self._open[infer]
+
     async def _execute(self, execute: Execute) -> None:
-        infers = execute.infers
-        for infer in infers:
-            if infer.request.cancelled:
-                infers = self._without_cancelled(infers)
-                break
-        if not infers:
+        if execute.ends:
+            await self._device.run(self._tell_ends, execute.ends, hang_s=self._hang_s)
+        if not execute.fillers:  # else each holds a position that means something to the model
+            self._drop_cancelled(execute)
+        if not execute.infers:
             return
-        for infer in infers:
+        for infer in execute.infers:
             self._open[infer] = execute
-        batch = Batch([infer.request for infer in infers])
+        rows: Sequence[Infer | None] = execute.infers
+        if execute.fillers:
+            rows = [row for _, row in execute.rows()]
+            batch = Batch([request for request, _ in execute.rows()])
+        else:
+            batch = Batch([infer.request for infer in execute.infers])
         if self._decoupled:
-            batch.post = self._post_to(infers)
+            batch.post = self._post_to(rows)
 
         def end(error: RequestError | None) -> None:
             self._count_execution(batch)
             if error is not None:
                 self._fail_open(error)
             elif not self._decoupled:
-                self._answer(execute, infers, batch)
+                self._answer(execute, rows, batch)
 
-        await self._device.run(self._run_model, batch, then=end)
+        await self._device.run(self._run_model, batch, then=end, hang_s=self._hang_s)
+        if batch.rescheduled:
+            wanted = [rows[position] for position in sorted(batch.rescheduled)]
+            await self._reschedule([infer for infer in wanted if infer is not None])
 
-    def _without_cancelled(self, infers: list[Infer]) -> list[Infer]:
-        now_s = trio.current_time()
-        live: list[Infer] = []
+    async def _reschedule(self, infers: Sequence[Infer]) -> None:
+        """Let the scheduler have requests again that want another turn."""
+        if self._decoupled:  # responses that were posted before come first
+            posted = trio.Event()
+            trio.lowlevel.current_trio_token().run_sync_soon(posted.set)
+            await posted.wait()
         for infer in infers:
+            if self._open.pop(infer, None) is not None:
+                if self._decoupled:
+                    infer.reply.on_close = self._closes[infer]
+                    self._drop_gate(infer)
+                await self._report(Reschedule(infer))
+
+    def _tell_ends(self, ends: Sequence[SequenceEnd]) -> None:
+        """Tell the model, on the device's thread; a fault of it is logged, since nobody waits."""
+        assert isinstance(self._model, HearsSequenceEnds)
+        try:
+            self._model.sequences_ended(ends)
+        except DeviceFaultError:
+            raise
+        except (Exception, SystemExit):  # whatever a model may raise
+            _logger.exception("model instance %r failed at the end of a sequence", self._name)
+
+    def _drop_cancelled(self, execute: Execute) -> None:
+        for infer in execute.infers:
+            if infer.request.cancelled:
+                break
+        else:
+            return
+        now_s = trio.current_time()
+        for infer in execute.infers:
             if infer.request.cancelled:
                 self._completion.drop(infer, now_s)
-            else:
-                live.append(infer)
-        return live
+        execute.infers = [infer for infer in execute.infers if not infer.request.cancelled]
 
     def _run_model(self, batch: Batch) -> RequestError | None:
         """Execute on the device's thread; the traceback, which holds the batch, stays there."""
         try:
             self._model.execute(batch)
+        except DeviceFaultError:
+            raise
         except RequestError as error:
             return RequestError(error.code, error.message, reason=FailureReason.BACKEND)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model may raise
@@ -174,14 +246,17 @@ class Instance:
         infers, self._open = list(self._open), {}
         self._open_gates()
         self._gates.clear()
+        self._closes.clear()
         for infer in infers:
             self._completion.fail(infer, error, now_s)
 
-    def _answer(self, execute: Execute, infers: list[Infer], batch: Batch) -> None:
+    def _answer(self, execute: Execute, rows: Sequence[Infer | None], batch: Batch) -> None:
         """End the requests of an executed batch, in order."""
         compute_ns = _compute_ns(batch)
         now_s = trio.current_time()
-        for infer, response in zip(infers, batch.responses, strict=True):
+        for position, (infer, response) in enumerate(zip(rows, batch.responses, strict=True)):
+            if infer is None or position in batch.rescheduled:
+                continue
             if response is None:
                 del self._open[infer]
                 self._completion.fail(infer, self._internal("gave no response"), now_s)
@@ -208,7 +283,7 @@ class Instance:
         else:
             completion.succeed(infer, response, execute.dispatched_s, compute_ns, now_s)
 
-    def _post_to(self, infers: list[Infer]) -> PostResponse:
+    def _post_to(self, rows: Sequence[Infer | None]) -> PostResponse:
         """Return what takes the responses of a decoupled model, on any thread.
 
         It blocks a thread of the model while too many responses to a request wait to be received.
@@ -220,16 +295,22 @@ class Instance:
         loop_thread = self._loop_thread
         waits = not self._completion.ordered
         gates: list[ResponseGate] = []
-        for infer in infers:
-            gate = self._gates[infer] = ResponseGate()
+        for infer in rows:
+            gate = ResponseGate()
             gates.append(gate)
+            if infer is None:
+                gate.open()
+                continue
+            self._gates[infer] = gate
+            self._closes[infer] = infer.reply.on_close
             infer.reply.on_receive = gate.leave
             infer.reply.on_close = partial(self._cancelled, infer)
 
         def post(index: int, response: InferResponse) -> None:
+            infer = rows[index]
             bounded = waits and not response.final and threading.get_ident() != loop_thread
-            if not bounded or gates[index].enter():
-                token.run_sync_soon(self._posted, infers[index], response)
+            if infer is not None and (not bounded or gates[index].enter()):
+                token.run_sync_soon(self._posted, infer, response)
 
         return post
 
@@ -253,9 +334,13 @@ class Instance:
             self._ended(infer)
 
     def _ended(self, infer: Infer) -> None:
-        self._gates.pop(infer).open()
+        self._drop_gate(infer)
         if not self._open:
             self._open_ended.set()
+
+    def _drop_gate(self, infer: Infer) -> None:
+        self._gates.pop(infer).open()
+        del self._closes[infer]
 
 
 def _compute_ns(batch: Batch) -> tuple[int, int, int]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import TypeAlias
 
-from ..protocol.requests import InferRequest
+from ..backends.base import SequenceEnd
+from ..protocol.errors import RequestError
+from ..protocol.requests import InferRequest, InferResponse
 from .reply import Reply
 
 
@@ -16,15 +20,20 @@ class Infer:
       reply: Where exactly one final response goes.
       arrived_s: When the server had received the request, in clock seconds.
       queued_s: When its scheduler took it, in clock seconds; set by the scheduler.
+      on_end: Called with its final response before that is sent, on the event loop; set by a
+        scheduler that has to know. It must neither raise nor wait.
+      retried: Whether it was executed before, by an instance that did not survive.
     """
 
-    __slots__ = ("arrived_s", "queued_s", "reply", "request")
+    __slots__ = ("arrived_s", "on_end", "queued_s", "reply", "request", "retried")
 
     def __init__(self, request: InferRequest, reply: Reply, arrived_s: float) -> None:
         self.request = request
         self.reply = reply
         self.arrived_s = arrived_s
         self.queued_s = arrived_s
+        self.on_end: Callable[[InferResponse], None] | None = None
+        self.retried = False
 
 
 class Cancel:
@@ -58,15 +67,96 @@ class Execute:
     """One batch for an instance.
 
     Attributes:
-      infers: At least one, none cancelled when sent; rows in this order.
+      infers: None cancelled when sent; rows in this order. Empty if it only tells of `ends`.
       dispatched_s: When the batch left the queue, in clock seconds.
+      fillers: Position in the batch -> request that nobody waits for, where each position means
+        a slot; `infers` take the other positions, in order. One that is cancelled by now still
+        holds its position.
+      ends: Sequences that are over; told to the model before it executes.
     """
 
-    __slots__ = ("dispatched_s", "infers")
+    __slots__ = ("dispatched_s", "ends", "fillers", "infers")
 
-    def __init__(self, infers: list[Infer], dispatched_s: float) -> None:
+    def __init__(
+        self,
+        infers: list[Infer],
+        dispatched_s: float,
+        *,
+        fillers: Mapping[int, InferRequest] | None = None,
+        ends: Sequence[SequenceEnd] = (),
+    ) -> None:
         self.infers = infers
         self.dispatched_s = dispatched_s
+        self.fillers = fillers
+        self.ends = ends
+
+    def rows(self) -> list[tuple[InferRequest, Infer | None]]:
+        """Return the batch in order: each request, and what waits for its answer."""
+        rows: list[tuple[InferRequest, Infer | None]] = [
+            (infer.request, infer) for infer in self.infers
+        ]
+        for position, filler in sorted((self.fillers or {}).items(), key=itemgetter(0)):
+            rows.insert(position, (filler, None))
+        return rows
+
+
+class Retry:
+    """Requests that an instance did not survive; for its siblings, if it has any.
+
+    Attributes:
+      index: The instance, which is gone.
+      infers: The requests, none of them answered or retried before.
+      error: What to answer if nobody can take them.
+    """
+
+    __slots__ = ("error", "index", "infers")
+
+    def __init__(self, index: int, infers: list[Infer], error: RequestError) -> None:
+        self.index = index
+        self.infers = infers
+        self.error = error
+
+
+class Reschedule:
+    """A request of an iterative sequence that wants to be executed again; not answered yet."""
+
+    __slots__ = ("infer",)
+
+    def __init__(self, infer: Infer) -> None:
+        self.infer = infer
+
+
+class Ended:
+    """A request of a sequence has had its final response."""
+
+    __slots__ = ("infer",)
+
+    def __init__(self, infer: Infer) -> None:
+        self.infer = infer
+
+
+class SlotIdle:
+    """The sequence in a slot has had no request for too long.
+
+    Attributes:
+      slot: The slot's number.
+      generation: Which of the slot's sequences is meant.
+    """
+
+    __slots__ = ("generation", "slot")
+
+    def __init__(self, slot: int, generation: int) -> None:
+        self.slot = slot
+        self.generation = generation
+
+
+class PermitGranted:
+    """The rate limiter lets an instance execute one batch."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
 
 
 class Stop:
@@ -75,4 +165,15 @@ class Stop:
     __slots__ = ()
 
 
-SchedulerMessage: TypeAlias = Infer | Cancel | InstanceIdle | InstanceGone | Stop
+SchedulerMessage: TypeAlias = (
+    Infer
+    | Cancel
+    | InstanceIdle
+    | InstanceGone
+    | Retry
+    | Reschedule
+    | Ended
+    | SlotIdle
+    | PermitGranted
+    | Stop
+)

@@ -11,6 +11,7 @@ from typing import Protocol, final
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 
+from ..memory.response_cache import LocalCache
 from ..protocol.errors import FailureReason
 from ..protocol.statistics import ModelStatistics
 
@@ -86,6 +87,69 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ModelStatistics], int]], ...] = (
     ),
 )
 
+_CACHE_COUNTERS: tuple[tuple[str, str, Callable[[ModelStatistics], int]], ...] = (
+    (
+        "nv_cache_num_hits_per_model",
+        "Requests answered from the response cache",
+        lambda statistics: statistics.cache_hit.count,
+    ),
+    (
+        "nv_cache_hit_duration_per_model",
+        "Microseconds of the look-ups of requests answered from the response cache",
+        lambda statistics: statistics.cache_hit.ns // 1000,
+    ),
+    (
+        "nv_cache_num_misses_per_model",
+        "Requests the response cache had no answer for",
+        lambda statistics: statistics.cache_miss.count,
+    ),
+    (
+        "nv_cache_miss_duration_per_model",
+        "Microseconds of look-ups without an answer and of insertions",
+        lambda statistics: statistics.cache_miss.ns // 1000,
+    ),
+)
+"""Of models that use the response cache only."""
+
+_LOCAL_CACHE_GAUGES: tuple[tuple[str, str, Callable[[LocalCache], float]], ...] = (
+    (
+        "nv_cache_util",
+        "Used part of the response cache, from 0 to 1",
+        lambda cache: cache.used_bytes / cache.size_bytes,
+    ),
+    ("nv_cache_num_entries", "Entries in the response cache", len),
+    (
+        "nv_cache_num_lookups",
+        "Look-ups in the response cache",
+        lambda cache: cache.statistics.hits + cache.statistics.misses,
+    ),
+    (
+        "nv_cache_num_hits",
+        "Look-ups that found an entry",
+        lambda cache: cache.statistics.hits,
+    ),
+    (
+        "nv_cache_num_misses",
+        "Look-ups that found none",
+        lambda cache: cache.statistics.misses,
+    ),
+    (
+        "nv_cache_num_evictions",
+        "Entries that made room for others",
+        lambda cache: cache.statistics.evictions,
+    ),
+    (
+        "nv_cache_lookup_duration",
+        "Microseconds of all look-ups",
+        lambda cache: cache.statistics.lookup_ns // 1000,
+    ),
+    (
+        "nv_cache_insertion_duration",
+        "Microseconds of all insertions",
+        lambda cache: cache.statistics.insertion_ns // 1000,
+    ),
+)
+
 
 @final
 class ModelCollector:
@@ -93,10 +157,17 @@ class ModelCollector:
 
     Args:
       models: Returns the model versions to report, each time it is scraped.
+      cache: The response cache in the server's memory, if there is one.
     """
 
-    def __init__(self, models: Callable[[], Iterable[MeasuredModel]]) -> None:
+    def __init__(
+        self,
+        models: Callable[[], Iterable[MeasuredModel]],
+        *,
+        cache: LocalCache | None = None,
+    ) -> None:
         self._models = models
+        self._cache = cache
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family with one sample a model version."""
@@ -108,6 +179,17 @@ class ModelCollector:
                 "counter",
                 ((labels, read(model.statistics)) for labels, model in models),
             )
+        cached = [(labels, model) for labels, model in models if model.statistics.cached]
+        for name, documentation, read in _CACHE_COUNTERS if cached else ():
+            yield _family(
+                name,
+                documentation,
+                "counter",
+                ((labels, read(model.statistics)) for labels, model in cached),
+            )
+        if self._cache is not None:
+            for name, documentation, measure in _LOCAL_CACHE_GAUGES:
+                yield _family(name, documentation, "gauge", [({}, measure(self._cache))])
         yield _family(
             "nv_inference_request_failure",
             "Requests that failed, by reason",

@@ -9,30 +9,32 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias, final
 
 import trio
 
 from ..backends.base import Backend, InstancePlace, ModelInstance, ModelSource
+from ..backends.batch_strategy import BatchStrategy
+from ..backends.warmup import run_warmup, warmup_samples
 from ..memory.cpu_quota import threads_per_instance, usable_cpus
 from ..protocol.config_rules import instances
-from ..protocol.errors import ErrorCode, RequestError
+from ..protocol.errors import ErrorCode, RequestError, invalid_argument
 from ..protocol.model_spec import ModelSpec
 from ..protocol.pb.inference import ModelConfig, ModelInstanceGroupKind
 from ..protocol.statistics import ModelStatistics
-from ._batch_policy import batch_policy
-from ._completion import CUT_OFF, Completion
+from ._completion import Completion
 from ._completion_order import CompletionOrder
-from ._device_link import Device, DeviceFactory
-from ._restart_policy import RestartBudget, RestartPolicy
-from .batcher import INBOX_CAPACITY, OUTBOX_CAPACITY, Batcher
-from .instance import Instance
-from .messages import Execute, InstanceGone, SchedulerMessage, Stop
+from ._instance_permits import InstancePermits
+from ._model_services import ModelServices
+from ._restart_policy import RestartPolicy
+from .batcher import INBOX_CAPACITY, OUTBOX_CAPACITY
+from .instance_slot import InstanceMaking, InstanceSlot
+from .messages import Execute, PermitGranted, SchedulerMessage, Stop
+from .rate_limiter import Permit
 from .routing_table import UNLOADED, ModelState, ModelVersion
+from .scheduler import Surroundings, make_scheduler, preserves_ordering
 from .supervisor import RestartBudgetSpentError, supervise
-
-UNLOAD_MAX_S = 5.0
-"""How long an instance may take to unload when its subtree is cancelled, in seconds."""
 
 FAILED_DRAIN_S = 5.0
 """How long the other instances may work on the queue after one was given up, in seconds."""
@@ -62,6 +64,7 @@ def instance_places(config: ModelConfig, cpus: float) -> list[InstancePlace]:
             kind=_KINDS[instance.group.kind],
             device_id=instance.device_id,
             cpu_threads=threads,
+            passive=instance.group.passive,
         )
         for instance in wanted
     ]
@@ -81,25 +84,27 @@ class ModelDefinition:
     Attributes:
       source: Where its files lie.
       config: Its final configuration.
-      backend: What executes it.
+      backend: What executes it; None for an ensemble.
       labels: Output name -> its class labels, by index.
-      device_factory: Makes the devices of its instances.
-      budget: How often an instance may be restarted.
+      initial_files: State input name -> content of the file of its initial state.
+      strategy: Its own say in what joins a batch; closed with the model.
+      services: What it shares with other models.
     """
 
     source: ModelSource
     config: ModelConfig
-    backend: Backend
-    device_factory: DeviceFactory
+    backend: Backend | None
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    budget: RestartBudget = field(default_factory=RestartBudget)
+    initial_files: Mapping[str, bytes] = field(default_factory=dict)
+    strategy: BatchStrategy | None = None
+    services: ModelServices = field(default_factory=ModelServices)
 
 
 @final
 class Model:
     """Loads one model version, serves it until told to stop, and unloads it.
 
-    Lifetime: owns the channels between its batcher and its instances, and the devices. It never
+    Lifetime: owns the channels between its scheduler and its instances, and the devices. It never
     raises for a fault of the model: `version.state` and `version.reason` tell.
 
     Attributes:
@@ -112,37 +117,49 @@ class Model:
         for name, labels in definition.labels.items():
             spec.outputs[name].labels = labels
         places = instance_places(config, usable_cpus())
-        statistics = ModelStatistics()
-        batching = config.dynamic_batching
-        ordered = batching is not None and batching.preserve_ordering
-        order = CompletionOrder() if ordered else None
-        completion = Completion(spec.name, spec.version, statistics, order)
-        to_batcher, inbox = trio.open_memory_channel[SchedulerMessage](INBOX_CAPACITY)
-        links = [trio.open_memory_channel[Execute](OUTBOX_CAPACITY) for _ in places]
-        self.version = ModelVersion(
-            spec=spec, config=config, statistics=statistics, inbox=to_batcher
-        )
-        self._batcher = Batcher(
-            inbox=inbox,
-            outboxes=[outbox for outbox, _ in links],
-            policy=batch_policy(config, spec),
-            completion=completion,
-        )
-        self._slots = [
-            _Slot(
-                index=index,
-                place=place,
-                definition=definition,
-                decoupled=spec.decoupled,
-                inbox=inbox_of_instance,
-                outbox=to_batcher,
-                completion=completion,
+        if places and all(place.passive for place in places):
+            raise invalid_argument(
+                f"model '{spec.name}': expected an instance_group that is not passive, since the "
+                "scheduler leaves passive ones alone"
             )
-            for index, (place, (_, inbox_of_instance)) in enumerate(zip(places, links, strict=True))
-        ]
-        self._to_batcher = to_batcher
-        self._completion = completion
-        self._budget = definition.budget
+        statistics = ModelStatistics()
+        order = CompletionOrder() if preserves_ordering(config) else None
+        completion = Completion(spec.name, spec.version, statistics, order)
+        to_scheduler, inbox = trio.open_memory_channel[SchedulerMessage](INBOX_CAPACITY)
+        self.version = ModelVersion(
+            spec=spec, config=config, statistics=statistics, inbox=to_scheduler
+        )
+        self._slots: list[InstanceSlot] = []
+        outboxes: list[trio.MemorySendChannel[Execute]] = []
+        for place in places:
+            outbox, link = trio.open_memory_channel[Execute](OUTBOX_CAPACITY)
+            self._slots.append(
+                InstanceSlot(
+                    index=len(outboxes),
+                    place=place,
+                    making=_making(definition, spec),
+                    inbox=link,
+                    outbox=to_scheduler,
+                    completion=completion,
+                )
+            )
+            if not place.passive:
+                outboxes.append(outbox)
+        self._permits = _register(definition, to_scheduler)
+        active = [slot for slot in self._slots if not slot.place.passive]
+        surroundings = Surroundings(
+            inbox=inbox,
+            to_inbox=to_scheduler,
+            outboxes=outboxes,
+            completion=completion,
+            permits=InstancePermits(self._permits) if self._permits else None,
+            hears_ends=lambda index: active[index].hears_sequence_ends,
+        )
+        self._scheduler = make_scheduler(definition, spec, surroundings)
+        self.version.explain = self._scheduler.explain
+        self._to_scheduler = to_scheduler
+        self._strategy = definition.strategy
+        self._budget = definition.services.budget
         self._report = report
         self._scope = trio.CancelScope()
         self._stopping = trio.Event()
@@ -158,11 +175,15 @@ class Model:
             if loaded:
                 await self._serve()
         finally:
-            self._batcher.close()
-            self._to_batcher.close()
+            self._scheduler.close()
+            self._to_scheduler.close()
             async with trio.open_nursery() as nursery:  # each end is shielded, and bounded
                 for slot in self._slots:
                     nursery.start_soon(slot.end)
+            for permit in self._permits:
+                permit.close()
+            if self._strategy is not None:
+                self._strategy.close()
 
     async def stop(self, deadline_s: float) -> None:
         """Take no more requests, and finish those there are until the deadline.
@@ -175,7 +196,7 @@ class Model:
         self._stopping.set()
         self._scope.deadline = min(self._scope.deadline, deadline_s)
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # stopped already
-            await self._to_batcher.send(Stop())
+            await self._to_scheduler.send(Stop())
 
     def fail(self, error: RequestError) -> None:
         """Make the version UNAVAILABLE because of an error."""
@@ -191,7 +212,7 @@ class Model:
         start_s = trio.current_time()
         errors: list[RequestError] = []
 
-        async def load(slot: _Slot) -> None:
+        async def load(slot: InstanceSlot) -> None:
             try:
                 await slot.load()
             except RequestError as error:
@@ -211,12 +232,13 @@ class Model:
         with self._scope:
             async with trio.open_nursery() as nursery:
                 for slot in self._slots:
-                    nursery.start_soon(self._supervise, slot)
-                await nursery.start(self._batcher.run)
+                    if not slot.place.passive:
+                        nursery.start_soon(self._supervise, slot)
+                await nursery.start(self._scheduler.run)
         if self.version.state is not ModelState.UNAVAILABLE:
             self._set_state(ModelState.UNAVAILABLE, UNLOADED)
 
-    async def _supervise(self, slot: _Slot) -> None:
+    async def _supervise(self, slot: InstanceSlot) -> None:
         name = f"model instance '{slot.place.name}'"
         policy = RestartPolicy(self._budget)
         try:
@@ -232,113 +254,57 @@ class Model:
             await self.stop(trio.current_time() + FAILED_DRAIN_S)
 
 
-class _Slot:
-    """The place of one instance: its device and model, and the channels that outlive both."""
+def _register(
+    definition: ModelDefinition, to_scheduler: trio.MemorySendChannel[SchedulerMessage]
+) -> list[Permit]:
+    """Return the permits of the instances that are scheduled; none without a rate limiter.
 
-    def __init__(
-        self,
-        *,
-        index: int,
-        place: InstancePlace,
-        definition: ModelDefinition,
-        decoupled: bool,
-        inbox: trio.MemoryReceiveChannel[Execute],
-        outbox: trio.MemorySendChannel[SchedulerMessage],
-        completion: Completion,
-    ) -> None:
-        self.place = place
-        self._index = index
-        self._definition = definition
-        self._decoupled = decoupled
-        self._inbox = inbox
-        self._outbox = outbox
-        self._completion = completion
-        self._device: Device | None = None
-        self._model: ModelInstance | None = None
+    Raises:
+      RequestError: an instance needs more of a resource than there is.
+    """
+    limiter = definition.services.limiter
+    permits: list[Permit] = []
+    if limiter is None:
+        return permits
 
-    async def load(self) -> None:
-        """Make the device and load the model on it.
+    def wake(index: int) -> None:
+        # A scheduler whose inbox is full wakes up by itself, and looks at its permits.
+        with suppress(trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
+            to_scheduler.send_nowait(PermitGranted(index))
 
-        Raises:
-          RequestError: the model cannot be loaded.
-        """
-        definition = self._definition
-        device = self._device = definition.device_factory(self.place)
-        device.start()
-        self._model = definition.backend.create_instance(
-            definition.source, definition.config, self.place
-        )
-        error = await device.run(_load, self._model, self.place.name)
-        if error is not None:
-            raise error
-
-    async def run(self) -> None:
-        """Serve until the inbox closes, then unload."""
-        if self._device is None:
-            await self.load()
-        assert self._device is not None
-        assert self._model is not None
-        instance = Instance(
-            index=self._index,
-            name=self.place.name,
-            inbox=self._inbox,
-            outbox=self._outbox,
-            device=self._device,
-            model=self._model,
-            completion=self._completion,
-            decoupled=self._decoupled,
-        )
-        await instance.run()
-        await self.unload()
-
-    async def crashed(self) -> None:
-        """Take the instance out of service."""
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # the batcher ended
-            await self._outbox.send(InstanceGone(self._index))
-        await self.unload()
-
-    async def unload(self) -> None:
-        """Unload the model and end the device; bounded in time, also when cancelled."""
-        device, self._device = self._device, None
-        model, self._model = self._model, None
-        if device is None:
-            return
-        if model is not None and not device.abandoned:
-            with trio.move_on_after(UNLOAD_MAX_S, shield=True):
-                await device.run(_unload, model, self.place.name)
-        device.stop()
-
-    async def end(self) -> None:
-        """Unload what is left, and answer a batch that was sent and never received."""
-        await self.unload()
-        with self._inbox:
-            try:
-                execute = self._inbox.receive_nowait()
-            except (trio.WouldBlock, trio.EndOfChannel):
-                return
-        now_s = trio.current_time()
-        for infer in execute.infers:
-            self._completion.fail(infer, CUT_OFF, now_s)
-
-
-def _load(model: ModelInstance, name: str) -> RequestError | None:
-    """Load on the device's thread; whatever a model raises becomes the reason of its version."""
     try:
-        model.load()
-    except RequestError as error:
-        return RequestError(error.code, error.message)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model may raise
-        message = f"loading model instance '{name}' failed with {type(error).__name__}: {error}"
-        return RequestError(ErrorCode.INTERNAL, message)
-    return None
+        for instance in instances(definition.config):
+            if not instance.group.passive:
+                on_grant = partial(wake, len(permits))
+                permits.append(
+                    limiter.register(instance.name, instance.group, instance.device_id, on_grant)
+                )
+    except RequestError:
+        for permit in permits:
+            permit.close()
+        raise
+    return permits
 
 
-def _unload(model: ModelInstance, name: str) -> None:
-    """Unload on the device's thread; a fault is logged, since nobody waits for an answer."""
-    try:
-        model.unload()
-    except (Exception, SystemExit):  # whatever a model may raise
-        _logger.exception("unloading model instance %r failed", name)
+def _warm_up(definition: ModelDefinition, spec: ModelSpec, instance: ModelInstance) -> None:
+    """Execute the samples of `model_warmup` on the instance's thread."""
+    samples = warmup_samples(
+        definition.config, spec, definition.source.model_directory, definition.initial_files
+    )
+    run_warmup(instance, samples, decoupled=spec.decoupled)
+
+
+def _making(definition: ModelDefinition, spec: ModelSpec) -> InstanceMaking:
+    assert definition.backend is not None, "only an ensemble has none, and no instances"
+    return InstanceMaking(
+        source=definition.source,
+        config=definition.config,
+        backend=definition.backend,
+        warm_up=partial(_warm_up, definition, spec),
+        device_factory=definition.services.device_factory,
+        decoupled=spec.decoupled,
+        hang_s=definition.services.hang_s,
+    )
 
 
 def reason_of(error: RequestError) -> str:

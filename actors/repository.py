@@ -9,20 +9,21 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar, TypeVarTuple, assert_never, final
 
 import trio
 
-from ..protocol.errors import ErrorCode, RequestError
-from ._device_link import DeviceFactory
+from ..protocol.config_ensemble import composing_models
+from ..protocol.errors import ErrorCode, RequestError, invalid_argument
+from ..protocol.wording import quoted
 from ._model_preparation import PreparationSettings, PreparedVersion, prepare_model
-from ._repository_policy import Action, LoadModel, ModelFiles, RefuseModel, startup_actions
+from ._model_services import ModelServices
+from ._repository_policy import Action, LoadModel, ModelFiles, RefuseModel, startup_actions, waves
 from ._repository_scan import scan_repository
-from ._restart_policy import RestartBudget
 from .model import Model, ModelDefinition, reason_of
-from .routing_table import FailedVersion, ModelEntry, ModelVersion
+from .routing_table import FailedVersion, ModelEntry, ModelVersion, RoutingTable
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -47,16 +48,14 @@ class RepositorySettings:
     Attributes:
       repositories: Directories of model directories.
       preparation: How configurations are made complete.
-      device_factory: Makes the devices of instances.
       run_in_thread: Runs scans and preparations.
-      budget: How often an instance may be restarted.
+      services: What the models share.
     """
 
     repositories: tuple[Path, ...]
     preparation: PreparationSettings
-    device_factory: DeviceFactory
     run_in_thread: RunInThread
-    budget: RestartBudget = field(default_factory=RestartBudget)
+    services: ModelServices = field(default_factory=ModelServices)
 
 
 @final
@@ -70,13 +69,24 @@ class Repository:
         self, settings: RepositorySettings, *, publish: Callable[[ModelEntry], None]
     ) -> None:
         self._settings = settings
+        self._services = replace(settings.services, find=self.find)
         self._publish = publish
         self._loads = trio.CapacityLimiter(MODEL_LOADS_MAX)
-        self._models: list[Model] = []
+        self._entries: dict[str, ModelEntry] = {}
+        self._table = RoutingTable({})
+        self._ensembles: dict[str, list[PreparedVersion]] = {}  # found, and not loaded yet
+        self._running: list[list[_Running]] = [[]]  # in waves: each needs earlier ones only
         self._stopped = trio.Event()
 
     def __repr__(self) -> str:
-        return f"<Repository of {len(self._models)} model versions>"
+        return f"<Repository of {sum(map(len, self._running))} model versions>"
+
+    def find(self, name: str, version: str) -> ModelVersion:
+        """Return a READY version for a model that uses other models; see `RoutingTable.find`.
+
+        Unlike for frontends, there are models while the server exits: what is in flight finishes.
+        """
+        return self._table.find(name, version)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load everything; started once every load has ended, in success or not.
@@ -89,13 +99,20 @@ class Repository:
             async with trio.open_nursery() as loads:
                 for action in actions:
                     loads.start_soon(self._perform, action, nursery)
+            await self._load_ensembles(nursery)
             task_status.started()
             await self._stopped.wait()
 
     async def stop(self, deadline_s: float) -> None:
-        """Let all models drain and unload; what takes longer is cut off at `deadline_s`."""
-        for model in self._models:
-            await model.stop(deadline_s)
+        """Let all models drain and unload; what takes longer is cut off at `deadline_s`.
+
+        A model goes on until those that use it have ended.
+        """
+        for wave in reversed(self._running):
+            for running in wave:
+                await running.model.stop(deadline_s)
+            for running in wave:
+                await running.ended.wait()
         self._stopped.set()
 
     async def _scan(self) -> list[Action]:
@@ -106,8 +123,14 @@ class Repository:
         actions = startup_actions(scans)
         for action in actions:
             name = action.files.name if isinstance(action, LoadModel) else action.name
-            self._publish(ModelEntry(name))
+            self._show(ModelEntry(name))
         return actions
+
+    def _show(self, entry: ModelEntry) -> None:
+        """Take over what is new about one model, and make it known."""
+        self._entries[entry.name] = entry
+        self._table = RoutingTable(self._entries.copy())
+        self._publish(entry)
 
     async def _perform(self, action: Action, nursery: trio.Nursery) -> None:
         match action:
@@ -120,10 +143,10 @@ class Repository:
                 assert_never(action)
 
     def _refuse(self, name: str, error: RequestError) -> None:
-        self._publish(ModelEntry(name, reason=reason_of(error)))
+        self._show(ModelEntry(name, reason=reason_of(error)))
 
     async def _load(self, files: ModelFiles, nursery: trio.Nursery) -> None:
-        """Load the selected versions of one model side by side."""
+        """Load one model, or put it back if it is an ensemble."""
         settings = self._settings
         try:
             prepared = await settings.run_in_thread(prepare_model, files, settings.preparation)
@@ -134,24 +157,72 @@ class Repository:
             _logger.exception("preparing model %r failed", files.name)
             self._refuse(files.name, _unexpected(error))
             return
+        if any(_composing_models(each) for each in prepared):
+            self._ensembles[files.name] = prepared
+        else:
+            await self._load_versions(files.name, prepared, nursery, self._running[0])
+
+    async def _load_ensembles(self, nursery: trio.Nursery) -> None:
+        """Load the ensembles, each after the models it uses."""
+        prepared, self._ensembles = self._ensembles, {}
+        needed = {
+            name: [model for each in versions for model in _composing_models(each)]
+            for name, versions in prepared.items()
+        }
+        ordered, refused = waves(needed)
+        for name, error in refused.items():
+            self._refuse(name, error)
+        for wave in ordered:
+            self._running.append([])
+            async with trio.open_nursery() as loads:
+                for name in wave:
+                    fault = self._unmet(name, needed[name])
+                    if fault is not None:
+                        self._refuse(name, fault)
+                        continue
+                    loads.start_soon(
+                        self._load_versions, name, prepared[name], nursery, self._running[-1]
+                    )
+
+    def _unmet(self, name: str, needed: Iterable[str]) -> RequestError | None:
+        """Return why an ensemble cannot be loaded, if a model that it needs is not."""
+        for model in needed:
+            if self._table.versions_ready(model):
+                continue
+            entry = self._entries.get(model)
+            reason = "there is no such model" if entry is None else _reason(entry)
+            return invalid_argument(
+                f"ensemble '{name}' needs model {quoted(model)}, which has no loaded version: "
+                f"{reason}"
+            )
+        return None
+
+    async def _load_versions(
+        self,
+        name: str,
+        prepared: list[PreparedVersion],
+        nursery: trio.Nursery,
+        wave: list[_Running],
+    ) -> None:
+        """Load the selected versions of one model side by side."""
         versions: list[ModelVersion | FailedVersion] = []
 
         def report() -> None:
-            self._publish(ModelEntry(files.name, tuple(versions)))
+            self._show(ModelEntry(name, tuple(versions)))
 
-        models: list[Model] = []
+        started: list[_Running] = []
         for each in prepared:
             made = self._make_model(each, report)
             if isinstance(made, Model):
-                models.append(made)
+                started.append(_Running(made))
                 versions.append(made.version)
             else:
                 versions.append(made)
         report()
-        self._models += models
+        wave += started
         async with trio.open_nursery() as loads:
-            for model in models:
-                loads.start_soon(nursery.start, _run_contained, model)
+            for running in started:
+                loads.start_soon(nursery.start, _run_contained, running)
 
     def _make_model(
         self, prepared: PreparedVersion, report: Callable[[], None]
@@ -163,13 +234,16 @@ class Repository:
                 config=prepared.config,
                 labels=prepared.labels,
                 backend=prepared.backend,
-                device_factory=self._settings.device_factory,
-                budget=self._settings.budget,
+                initial_files=prepared.initial_files,
+                strategy=prepared.strategy,
+                services=self._services,
             )
             try:
                 return Model(definition, report=report)
             except RequestError as fault:
                 error = fault
+                if prepared.strategy is not None:
+                    prepared.strategy.close()
         assert error is not None
         return FailedVersion(str(prepared.version), reason_of(error))
 
@@ -179,17 +253,38 @@ def _distinct(repositories: Iterable[Path]) -> list[Path]:
     return sorted({Path(os.path.realpath(path)) for path in repositories})
 
 
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A model version with a subtree; `ended` is set when that has ended."""
+
+    model: Model
+    ended: trio.Event = field(default_factory=trio.Event)
+
+
+def _composing_models(prepared: PreparedVersion) -> list[str]:
+    return [] if prepared.config is None else composing_models(prepared.config)
+
+
+def _reason(entry: ModelEntry) -> str:
+    """Return why a model has no loaded version."""
+    reasons = [entry.reason, *(version.reason for version in entry.versions)]
+    return next(filter(None, reasons), "it is not loaded")
+
+
 async def _run_contained(
-    model: Model, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    running: _Running, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
     """Run a model's subtree; its crash makes that version UNAVAILABLE, and nothing else."""
     started = _Once(task_status)
+    model = running.model
     try:
         await model.run(task_status=started)
     except Exception as error:  # one model never takes another down
         _logger.exception("%r crashed", model)
         model.fail(_unexpected(error))
         started.started()
+    finally:
+        running.ended.set()
 
 
 class _Once:

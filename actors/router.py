@@ -45,6 +45,10 @@ class Router:
         exiting = self._phase is _Phase.EXITING
         self.table = RoutingTable(self._models.copy(), exiting=exiting)
 
+    def find(self, name: str, version: str) -> ModelVersion:
+        """Return a READY version of a model as of now; see `RoutingTable.find`."""
+        return self.table.find(name, version)
+
     def started(self) -> None:
         """Note that every start-up load has ended."""
         if self._phase is _Phase.INITIALIZING:

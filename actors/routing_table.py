@@ -6,12 +6,12 @@ A frontend looks a version up with one or two dictionary reads. Whatever changes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import trio
 
@@ -52,6 +52,7 @@ class ModelVersion:
       state: Its life cycle; changed by its model subtree only.
       reason: Why it is UNAVAILABLE; else empty.
       load_duration_s: How long its load took, in seconds.
+      explain: Returns how its scheduler forms batches, as JSON values; None if it forms none.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class ModelVersion:
         self.state = ModelState.LOADING
         self.reason = ""
         self.load_duration_s = 0.0
+        self.explain: Callable[[], dict[str, Any] | None] | None = None
         self._inbox = inbox
 
     def __repr__(self) -> str:

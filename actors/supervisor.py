@@ -17,7 +17,7 @@ _logger = logging.getLogger(__name__)
 
 
 class RestartBudgetSpentError(Exception):
-    """A child crashed too often; its last crash is the cause."""
+    """A child is not started again; its last crash is the cause."""
 
 
 async def supervise(
@@ -38,11 +38,14 @@ async def supervise(
       stopping: Once set, a crashed child is not started again.
 
     Raises:
-      RestartBudgetSpentError: the policy gave the child up.
+      RestartBudgetSpentError: the policy gave the child up, or it did so itself.
     """
     while True:
         try:
             await run()
+        except RestartBudgetSpentError:  # the child knows by itself
+            await on_crash()
+            raise
         except Exception as error:  # containing any crash is what this is for
             await on_crash()
             delay_s = policy.crashed(trio.current_time())

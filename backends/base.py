@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from ..protocol.pb.inference import ModelConfig
 from ..protocol.requests import InferRequest, InferResponse
@@ -47,12 +48,14 @@ class InstancePlace:
       kind: "CPU", "GPU" or "MODEL".
       device_id: GPU ordinal; 0 on the CPU.
       cpu_threads: The instance's share of the container's CPU quota; >= 1.
+      passive: Whether the scheduler leaves it alone.
     """
 
     name: str
     kind: str = "CPU"
     device_id: int = 0
     cpu_threads: int = 1
+    passive: bool = False
 
 
 class Batch:
@@ -66,6 +69,8 @@ class Batch:
       requests: At least one; validated, inputs reshaped; rows in this order.
       responses: Index in `requests` -> its final response, or None.
       post: Delivers a response at once; set for decoupled models only.
+      rescheduled: Indices of the requests of an iterative sequence model that want to be executed
+        again; they are not answered yet.
       compute_start_ns: When gathering of inputs began.
       infer_start_ns: When the model proper began.
       infer_end_ns: When the model proper ended.
@@ -79,6 +84,7 @@ class Batch:
         "infer_start_ns",
         "post",
         "requests",
+        "rescheduled",
         "responses",
     )
 
@@ -86,6 +92,7 @@ class Batch:
         self.requests = requests
         self.responses: list[InferResponse | None] = [None] * len(requests)
         self.post = post
+        self.rescheduled: set[int] = set()
         self.compute_start_ns = 0
         self.infer_start_ns = 0
         self.infer_end_ns = 0
@@ -98,6 +105,48 @@ class Batch:
         else:
             assert self.responses[index] is None, "one response a request"
             self.responses[index] = response
+
+
+class SequenceEndReason(Enum):
+    """Why a sequence is over."""
+
+    END_FLAG = "end"
+    IDLE = "idle"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+    RESTARTED = "restarted"
+    UNLOAD = "unload"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceEnd:
+    """A sequence that is over.
+
+    Attributes:
+      sequence_id: Its correlation id.
+      reason: Why it is over.
+    """
+
+    sequence_id: int | str
+    reason: SequenceEndReason
+
+
+class DeviceFaultError(Exception):
+    """The device of an instance is broken: the instance is replaced, its requests are retried."""
+
+
+@runtime_checkable
+class HearsSequenceEnds(Protocol):
+    """An instance that may keep something of a sequence, and wants to know when to let go of it.
+
+    Attributes:
+      hears_sequence_ends: Whether it does want to; constant once it is loaded.
+    """
+
+    hears_sequence_ends: bool
+
+    def sequences_ended(self, ends: Sequence[SequenceEnd]) -> None:
+        """Hear of sequences that this instance served; called on its thread between batches."""
 
 
 class ModelInstance(Protocol):
@@ -115,6 +164,7 @@ class ModelInstance(Protocol):
 
         Raises:
           RequestError: the whole batch fails with it.
+          DeviceFaultError: the device is broken.
           Exception: a fault of the model; the whole batch fails with INTERNAL.
         """
 

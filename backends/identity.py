@@ -97,7 +97,9 @@ class IdentityInstance:
         asked = names_asked_for(request)
         outputs: list[Tensor] = []
         for tensor in request.inputs.values():
-            form = self._outputs[tensor.name]
+            form = self._outputs.get(tensor.name)
+            if form is None:  # a sequence control
+                continue
             if asked is None or form.name in asked:
                 shape = form.to_client(tensor.shape)
                 raw = tensor.given_raw

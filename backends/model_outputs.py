@@ -65,6 +65,21 @@ def forms_of(spec: ModelSpec) -> dict[str, OutputForm]:
     return {name: OutputForm(output, batched=batched) for name, output in spec.outputs.items()}
 
 
+def state_forms_of(spec: ModelSpec) -> dict[str, OutputForm]:
+    """Return name -> form of the outputs that are states, as a sequence keeps them.
+
+    Raises:
+      RequestError: a state has no data type.
+    """
+    batched = spec.max_batch_size > 0
+    return {
+        name: OutputForm(
+            OutputSpec(name, state.datatype, state.dims, batches=batched), batched=batched
+        )
+        for name, state in spec.states.items()
+    }
+
+
 def names_asked_for(request: InferRequest) -> frozenset[str] | None:
     """Return the outputs a client asked for; None means all."""
     outputs = request.outputs

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime as ort
 
 from ..memory.cpu_quota import threads_per_instance, usable_cpus
-from ..memory.gather import split_rows, stack_inputs
+from ..memory.gather import split_rows, stack_inputs, unpinned
 from ..protocol.config_completion import check_signature, complete_from_signature
 from ..protocol.dtypes import BYTES
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
@@ -21,7 +21,8 @@ from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Array, Tensor
 from ..protocol.wording import shape_text
 from .base import Batch, InstancePlace, ModelInstance, ModelSource
-from .model_outputs import OutputForm, forms_of, names_asked_for
+from .batch_tensors import BatchTensors, join_flat
+from .model_outputs import OutputForm, forms_of, names_asked_for, state_forms_of
 from .onnx_session import (
     SessionSettings,
     default_max_batch_size,
@@ -105,6 +106,8 @@ class OnnxInstance:
         self._batches = config.max_batch_size > 0
         self._session: ort.InferenceSession | None = None
         self._outputs: dict[str, OutputForm] = {}
+        self._states: dict[str, OutputForm] = {}
+        self._batch_tensors = BatchTensors(ModelConfig(), {})
         self._text_inputs: tuple[str, ...] = ()
         self._scalar_inputs: frozenset[str] = frozenset()
         self._has_bf16 = False
@@ -126,7 +129,11 @@ class OnnxInstance:
         session = self._backend.take_session(settings, self._source.name)
         signature = signature_of(session)
         check_signature(self._config, signature)
-        self._outputs = forms_of(ModelSpec.from_config(self._config, self._source.version))
+        spec = ModelSpec.from_config(self._config, self._source.version)
+        self._outputs = forms_of(spec)
+        self._states = state_forms_of(spec)
+        shapes = {name: form.model_shape for name, form in self._outputs.items()}
+        self._batch_tensors = BatchTensors(self._config, shapes)
         self._text_inputs = tuple([i.name for i in signature.inputs if i.datatype == BYTES])
         self._scalar_inputs = frozenset([i.name for i in signature.inputs if not i.shape])
         tensors = [*signature.inputs, *signature.outputs]
@@ -151,7 +158,7 @@ class OnnxInstance:
         try:
             arrays = self._run(names, feed)
             batch.infer_end_ns = perf_counter_ns()
-            columns = self._split(names, arrays, [request.batch_size for request in requests])
+            columns = self._split(names, arrays, requests)
         except RequestError as error:
             for index in indices:
                 batch.respond(index, self._failure(batch.requests[index], error.code, str(error)))
@@ -162,14 +169,19 @@ class OnnxInstance:
         batch.compute_end_ns = perf_counter_ns()
 
     def _names_to_run(self, requests: Sequence[InferRequest]) -> list[str]:
-        """Return the outputs that somebody in the batch wants, in the configuration's order."""
-        wanted: set[str] = set()
+        """Return the outputs that somebody in the batch wants, in the configuration's order.
+
+        States come after them, unless they are outputs as well.
+        """
+        wanted: set[str] = set(self._states)
         for request in requests:
             asked = names_asked_for(request)
             if asked is None:
-                return list(self._outputs)
+                wanted.update(self._outputs)
+                break
             wanted |= asked
-        return [name for name in self._outputs if name in wanted]
+        names = [name for name in self._outputs if name in wanted]
+        return names + [name for name in self._states if name not in self._outputs]
 
     def _decode_texts(self, batch: Batch) -> tuple[Sequence[int], dict[str, list[Array]]]:
         """Decode BYTES inputs, which ONNX Runtime takes as text.
@@ -205,14 +217,16 @@ class OnnxInstance:
     def _gather(
         self, requests: Sequence[InferRequest], texts: dict[str, list[Array]]
     ) -> dict[str, Array]:
-        feed: dict[str, Array] = {}
+        feed = self._batch_tensors.generate(requests)
         for name in requests[0].inputs:
-            if name in texts:
+            if name in self._batch_tensors.ragged:
+                array = join_flat(texts.get(name) or [r.inputs[name].array for r in requests])
+            elif name in texts:
                 array = np.concatenate(texts[name])
             else:
                 array = stack_inputs(requests, name)
-                if not array.flags.aligned:  # a view on a request body may start at any byte
-                    array = array.copy()
+            if not array.flags.aligned:  # a view on a request body may start at any byte
+                array = array.copy()
             feed[name] = array.reshape(()) if name in self._scalar_inputs else array
         return feed
 
@@ -230,14 +244,19 @@ class OnnxInstance:
         return arrays
 
     def _split(
-        self, names: list[str], arrays: list[Array], batch_sizes: list[int]
-    ) -> list[tuple[OutputForm, list[Array]]]:
+        self, names: list[str], arrays: list[Array], requests: Sequence[InferRequest]
+    ) -> dict[str, list[Array]]:
         """Return, for each output, the rows of each request."""
-        columns: list[tuple[OutputForm, list[Array]]] = []
+        batch_sizes = [request.batch_size for request in requests]
+        columns: dict[str, list[Array]] = {}
         rows = sum(batch_sizes)
         for name, result in zip(names, arrays, strict=True):
-            form = self._outputs[name]
+            form = self._outputs.get(name) or self._states[name]
             array = _bytes_of(result) if form.datatype == BYTES else result
+            scattered = self._batch_tensors.scatter(name, array, requests)
+            if scattered is not None:
+                columns[name] = scattered
+                continue
             if array.ndim == 0 and not self._batches:
                 array = array.reshape(1)
             fits = array.ndim == len(form.model_shape)
@@ -248,26 +267,36 @@ class OnnxInstance:
                     f"model '{self._source.name}': output '{name}' must have shape "
                     f"{expected or shape_text(form.model_shape)}, got {shape_text(array.shape)}",
                 )
-            columns.append((form, split_rows(array, batch_sizes) if self._batches else [array]))
+            columns[name] = split_rows(array, batch_sizes) if self._batches else [array]
         return columns
 
     def _response(
-        self, request: InferRequest, columns: list[tuple[OutputForm, list[Array]]], row: int
+        self, request: InferRequest, columns: dict[str, list[Array]], row: int
     ) -> InferResponse:
         asked = names_asked_for(request)
         outputs: list[Tensor] = []
-        for form, views in columns:
-            if asked is None or form.name in asked:
-                array = views[row]
+        for name, form in self._outputs.items():
+            if name in columns and (asked is None or name in asked):
+                array = columns[name][row]
                 shape = form.to_client(array.shape)
                 if shape != array.shape:
                     array = array.reshape(shape)
-                outputs.append(Tensor(form.name, form.datatype, shape, array=array))
-        return InferResponse(self._source.name, self._version, request.id, outputs)
+                outputs.append(Tensor(name, form.datatype, shape, array=array))
+        response = InferResponse(self._source.name, self._version, request.id, outputs)
+        if self._states:
+            response.states = {
+                name: _kept(form, columns[name][row]) for name, form in self._states.items()
+            }
+        return response
 
     def _failure(self, request: InferRequest, code: ErrorCode, message: str) -> InferResponse:
         error = RequestError(code, message, reason=FailureReason.BACKEND)
         return InferResponse(self._source.name, self._version, request.id, error=error)
+
+
+def _kept(form: OutputForm, rows: Array) -> Tensor:
+    array = unpinned(rows)
+    return Tensor(form.name, form.datatype, array.shape, array=array)
 
 
 def _texts_of(array: Array) -> Array:

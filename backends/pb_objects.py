@@ -23,6 +23,8 @@ from .pb_tensor import Tensor, TritonModelException
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START: Final = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END: Final = 2
+TRITONSERVER_REQUEST_RELEASE_ALL: Final = 1
+TRITONSERVER_REQUEST_RELEASE_RESCHEDULE: Final = 2
 TRITONSERVER_RESPONSE_COMPLETE_FINAL: Final = 1
 
 
@@ -225,7 +227,15 @@ class InferenceRequest:
       TritonModelException: an argument is of another type; names the type found.
     """
 
-    __slots__ = ("_answering", "_index", "_output_names", "_request", "_sender", "_tensors")
+    __slots__ = (
+        "_answering",
+        "_index",
+        "_output_names",
+        "_request",
+        "_reschedules",
+        "_sender",
+        "_tensors",
+    )
 
     def __init__(  # noqa: PLR0917 - models may pass them by position
         self,
@@ -250,6 +260,7 @@ class InferenceRequest:
         self._index = 0
         self._sender: InferenceResponseSender | None = None
         self._output_names: tuple[str, ...] = ()
+        self._reschedules = False
         self._tensors: dict[str, Tensor] | None = {tensor.name(): tensor for tensor in inputs}
         self.set_flags(flags)
 
@@ -266,6 +277,7 @@ class InferenceRequest:
         wrapper._index = index
         wrapper._answering = answering
         wrapper._output_names = output_names
+        wrapper._reschedules = False
         wrapper._tensors = None
         wrapper._sender = (
             InferenceResponseSender(answering, index, request) if answering.decoupled else None
@@ -311,6 +323,22 @@ class InferenceRequest:
         """Set the sum of the sequence flags."""
         self._request.sequence_start = bool(flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START)
         self._request.sequence_end = bool(flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END)
+
+    def set_release_flags(self, flags: int) -> None:
+        """Say whether the request is done once `execute` has returned, as by default, or not.
+
+        With TRITONSERVER_REQUEST_RELEASE_RESCHEDULE an iterative model returns None for it and
+        gets it again.
+
+        Raises:
+          TritonModelException: it is neither that nor TRITONSERVER_REQUEST_RELEASE_ALL.
+        """
+        if flags not in {TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE}:
+            raise TritonModelException(
+                "the release flags must be TRITONSERVER_REQUEST_RELEASE_ALL or "
+                f"TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, flag {flags} is not supported"
+            )
+        self._reschedules = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
     def timeout(self) -> int:
         """Return the queue timeout in microseconds; 0 is none."""

@@ -1,9 +1,9 @@
 """The "python" backend: runs `TritonPythonModel` classes in this process, on instance threads.
 
-A request costs a wrapper and a response, no copy between processes. What a model returns is
-checked against its configuration, and each fault is answered with one sentence that names it.
-`parameters` of the configuration: `UNCHECKED_OUTPUTS` = "yes" lets outputs of another data type or
-rank pass as they are, as servers do that never compare them.
+A request costs a wrapper and a response, no copy between processes. Each fault of a model is
+answered with one sentence that names it. A model may have a method that Triton does not know:
+`on_sequence_end(correlation_id, reason)`, called between two `execute` once a sequence that it
+served is over; the reason is "end", "idle", "cancelled", "error", "restarted" or "unload".
 Source: the documented interface of Triton's Python backend.
 """
 
@@ -14,27 +14,20 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any, Final, final
 
-import numpy as np
-
 from ..protocol.config_json import model_config_to_dict
-from ..protocol.dtypes import BYTES, NUMPY_DTYPES, datatype_of
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
-from ..protocol.model_spec import ModelSpec
 from ..protocol.pb.inference import ModelConfig
-from ..protocol.requests import InferRequest, InferResponse
-from ..protocol.tensors import Tensor as ServerTensor, encode_bytes_elements
-from ..protocol.wording import shape_text
-from .base import Batch, InstancePlace, ModelInstance, ModelSource
-from .fault_text import cut_to, text_of
-from .model_outputs import OutputForm, forms_of, names_asked_for
-from .parameters import yes_parameter
+from ..protocol.tensors import Tensor as ServerTensor
+from .base import Batch, InstancePlace, ModelInstance, ModelSource, SequenceEnd
 from .pb_model_config import ModelConfig as ConfigBuilder
 from .pb_objects import InferenceRequest, InferenceResponse
-from .pb_tensor import Tensor, TritonModelException
+from .pb_tensor import TritonModelException
 from .python_loader import MODEL_CLASS, ModelCode
+from .python_responses import ResponseMaker
 
 DEFAULT_FILENAME: Final = "model.py"
 
@@ -81,18 +74,23 @@ class PythonBackend:
 
 @final
 class PythonModelInstance:
-    """One object of a model's class, on its thread."""
+    """One object of a model's class, on its thread.
+
+    Attributes:
+      decoupled: Whether a request may have any number of responses.
+      hears_sequence_ends: Whether the model has the method `on_sequence_end`; known after `load`.
+    """
 
     def __init__(self, source: ModelSource, config: ModelConfig, place: InstancePlace) -> None:
         self._source = source
         self._config = config
         self._place = place
-        self._version = str(source.version)
-        self._outputs: dict[str, OutputForm] = {}
-        self._output_names: tuple[str, ...] = ()
-        self._checks_outputs = True
+        self._maker: ResponseMaker | None = None
+        sequence = config.sequence_batching
+        self._iterative = sequence is not None and sequence.iterative_sequence
         policy = config.model_transaction_policy
         self.decoupled = policy is not None and policy.decoupled
+        self.hears_sequence_ends = False
         self._code = ModelCode(source, config.default_model_filename or DEFAULT_FILENAME)
         self._model: Any = None
         self._faults = 0  # batches that failed as a whole
@@ -101,23 +99,29 @@ class PythonModelInstance:
         """Import the code, make the model object and call its `initialize`.
 
         Raises:
-          RequestError: the file or class is missing, has no `execute`, or raised.
+          RequestError: the file or class is missing, has no `execute` or an unusable method, or
+            raised.
         """
-        self._checks_outputs = not yes_parameter(self._config, "UNCHECKED_OUTPUTS")
-        self._outputs = forms_of(ModelSpec.from_config(self._config, self._source.version))
-        self._output_names = tuple(self._outputs)
+        self._maker = ResponseMaker(self._source, self._config)
         model_class = self._code.load_class()
-        execute = getattr(model_class, "execute", None)
-        if not callable(execute) or inspect.iscoroutinefunction(execute):
-            got = "an async one, which is not supported" if callable(execute) else "none"
-            raise _fault(
-                f"model '{self._source.name}': expected a method 'execute' in "
-                f"{MODEL_CLASS}, got {got}"
-            )
+        self._check_method(model_class, "execute")
+        hears = hasattr(model_class, "on_sequence_end")
+        if hears:
+            self._check_method(model_class, "on_sequence_end")
         model = self._code.run(f"{MODEL_CLASS}()", model_class)
         if hasattr(model, "initialize"):
             self._code.run("initialize", model.initialize, self._arguments())
         self._model = model
+        self.hears_sequence_ends = hears
+
+    def _check_method(self, model_class: Any, name: str) -> None:
+        method = getattr(model_class, name, None)
+        if not callable(method) or inspect.iscoroutinefunction(method):
+            got = "an async one, which is not supported" if callable(method) else "none"
+            raise _fault(
+                f"model '{self._source.name}': expected a method '{name}' in "
+                f"{MODEL_CLASS}, got {got}"
+            )
 
     def unload(self) -> None:
         """Call the model's `finalize` and let go of its code; a fault of it is logged."""
@@ -129,11 +133,23 @@ class PythonModelInstance:
                 _LOGGER.error("%s", error.message)  # noqa: TRY400 - it holds the model's frames
         self._code.close()
 
+    def sequences_ended(self, ends: Sequence[SequenceEnd]) -> None:
+        """Tell the model, if it wants to know; a fault of it is logged."""
+        if not self.hears_sequence_ends:
+            return
+        for end in ends:
+            try:
+                self._model.on_sequence_end(end.sequence_id, end.reason.value)
+            except BaseException as error:  # noqa: BLE001 - a model may raise anything
+                self._log_fault(f"on_sequence_end raised {self._code.describe(error)}")
+
     def execute(self, batch: Batch) -> None:
         """Let the model execute the batch; every fault of it becomes an error response."""
         batch.compute_start_ns = perf_counter_ns()
-        answering = _Answering(self, batch)
-        wrap, names = InferenceRequest._received, self._output_names
+        maker = self._maker
+        assert maker is not None, "execute() before load()"
+        answering = _Answering(maker, batch, decoupled=self.decoupled)
+        wrap, names = InferenceRequest._received, maker.output_names
         requests = [
             wrap(request, index, answering, names) for index, request in enumerate(batch.requests)
         ]
@@ -146,22 +162,24 @@ class PythonModelInstance:
             fault = f"raised {self._code.describe(error)}"
         batch.infer_end_ns = perf_counter_ns()
         if fault is None:
-            fault = self._fault_of_list(responses, len(requests))
+            fault = self._fault_of_list(responses, requests)
         if fault is not None:
-            message = f"model instance '{self._place.name}': execute {fault}"
-            self._log_fault(message)
-            answering.fail_open(requests, message)
-        elif not self.decoupled:
+            self._log_fault(f"execute {fault}")
+            answering.fail_open(requests, f"model instance '{self._place.name}': execute {fault}")
+        elif self.decoupled:
+            self._release(batch, requests, answering)
+        else:
             self._respond(batch, requests, responses, answering)
         batch.compute_end_ns = perf_counter_ns()
 
-    def _log_fault(self, message: str) -> None:
+    def _log_fault(self, what: str) -> None:
         """Tell the operator, ever more rarely: a broken model fails as often as it is asked."""
         self._faults += 1
         if self._faults & (self._faults - 1) == 0:
-            _LOGGER.error("%s (failed batches so far: %d)", message, self._faults)
+            name = self._place.name
+            _LOGGER.error("model instance '%s': %s (faults so far: %d)", name, what, self._faults)
 
-    def _fault_of_list(self, responses: Any, count: int) -> str | None:
+    def _fault_of_list(self, responses: Any, requests: list[InferenceRequest]) -> str | None:
         if self.decoupled:
             if responses is None:
                 return None
@@ -173,13 +191,20 @@ class PythonModelInstance:
             return None
         if not isinstance(responses, list):
             return f"must return a list of responses, got {type(responses).__name__}"
-        if len(responses) != count:
-            return f"must return a response for each of {count} requests, got {len(responses)}"
-        for response in responses:
+        if len(responses) != len(requests):
+            return (
+                f"must return a response for each of {len(requests)} requests, got {len(responses)}"
+            )
+        for request, response in zip(requests, responses, strict=True):
             if response is not None and type(response) is not InferenceResponse:
                 return (
                     "must return a list of InferenceResponse objects, "
                     f"got one of type {type(response).__name__}"
+                )
+            if response is not None and request._reschedules:
+                return (
+                    "must return None for a request with the release flag "
+                    f"TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, got {type(response).__name__}"
                 )
         return None
 
@@ -193,78 +218,42 @@ class PythonModelInstance:
         if responses is None:
             responses = [None] * len(requests)
         for index, response in enumerate(responses):
-            sender = requests[index]._sender
-            if sender is not None:
-                sender._close()
+            request = requests[index]
+            if request._sender is not None:
+                request._sender._close()
             if batch.responses[index] is None:
-                if response is None:
+                if response is not None:
+                    answering.answer(index, response)
+                elif request._reschedules:
+                    self._reschedule(batch, index, answering)
+                else:
                     answering.fail(
                         index,
                         f"model instance '{self._place.name}': execute must return a response for "
                         "each request or send it before it returns, got none for this one",
                     )
-                else:
-                    batch.respond(index, self.to_server(batch.requests[index], response))
 
-    def to_server(self, request: InferRequest, response: InferenceResponse) -> InferResponse:
-        """Return the server's form of a model's response; a faulty one becomes an error."""
-        failed = response._error
-        if failed is not None:
-            return self.failure(request, failed._message, failed._code)
-        asked = names_asked_for(request)
-        outputs: dict[str, ServerTensor] = {}
-        for tensor in response._tensors:
-            name = tensor._name
-            form = self._outputs.get(name)
-            if form is None or name in outputs:
-                what = "is not in its configuration" if form is None else "came twice"
-                return self.failure(request, f"model '{self._source.name}': output '{name}' {what}")
-            if asked is None or name in asked:
-                try:
-                    outputs[name] = self._to_server_tensor(tensor, form)
-                except BaseException as error:  # noqa: BLE001 - elements of BYTES are the model's code
-                    return self.failure(
-                        request,
-                        f"model '{self._source.name}': output '{name}' {text_of(error)}",
-                    )
-        answer = InferResponse(self._source.name, self._version, request.id, list(outputs.values()))
-        if response._parameters is not None:
-            answer.parameters = response._parameters
-        return answer
+    def _release(
+        self, batch: Batch, requests: list[InferenceRequest], answering: _Answering
+    ) -> None:
+        """Reschedule what a decoupled model has neither finished nor wants to finish by itself."""
+        for index, request in enumerate(requests):
+            if request._reschedules:
+                sender = request._sender
+                if sender is None or sender._close():
+                    self._reschedule(batch, index, answering)
 
-    def _to_server_tensor(self, tensor: Tensor, form: OutputForm) -> ServerTensor:
-        array = np.asarray(tensor.as_numpy())  # a matrix has other methods
-        datatype = form.datatype
-        if array.dtype != form.dtype:
-            found = datatype_of(array.dtype)
-            if found is None or (self._checks_outputs and found != datatype):
-                raise ValueError(f"must be {datatype}, got {found or array.dtype}")
-            datatype = found
-            if datatype != BYTES:
-                array = array.astype(NUMPY_DTYPES[datatype])  # of another byte order
-        shape = array.shape
-        rank = len(form.model_shape)
-        if len(shape) == rank:
-            shape = form.to_client(shape)
-        elif self._checks_outputs:
-            raise ValueError(
-                f"must have {rank} dimensions as in {shape_text(form.model_shape)}, "
-                f"got shape {shape_text(shape)}"
-            )
-        # Copied, because the model may use its array again before this response is written; and
-        # copied into what goes over the wire, so that the event loop need not convert it.
-        if datatype == BYTES:
-            raw = encode_bytes_elements(array.ravel().tolist())
-        else:
-            raw = array.tobytes()
-        return ServerTensor(form.name, datatype, shape, raw=raw)
-
-    def failure(
-        self, request: InferRequest, message: str, code: ErrorCode = ErrorCode.INTERNAL
-    ) -> InferResponse:
-        """Return the error response to a request; a message without end is cut."""
-        error = RequestError(code, cut_to(message), reason=FailureReason.BACKEND)
-        return InferResponse(self._source.name, self._version, request.id, error=error)
+    def _reschedule(self, batch: Batch, index: int, answering: _Answering) -> None:
+        if self._iterative:
+            batch.rescheduled.add(index)
+            return
+        answering.fail(
+            index,
+            f"model '{self._source.name}': the release flag "
+            "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE is for models with iterative_sequence only, "
+            "and it has none",
+            ErrorCode.INVALID_ARG,
+        )
 
     def _arguments(self) -> dict[str, str]:
         return {
@@ -274,7 +263,7 @@ class PythonModelInstance:
             "model_instance_name": self._place.name,
             "model_name": self._source.name,
             "model_repository": str(self._source.model_directory),
-            "model_version": self._version,
+            "model_version": str(self._source.version),
         }
 
 
@@ -282,33 +271,41 @@ class PythonModelInstance:
 class _Answering:
     """One batch of a Python model, as its response senders see it."""
 
-    __slots__ = ("_batch", "_instance", "decoupled")
+    __slots__ = ("_batch", "_maker", "_states", "decoupled")
 
-    def __init__(self, instance: PythonModelInstance, batch: Batch) -> None:
-        self._instance = instance
+    def __init__(self, maker: ResponseMaker, batch: Batch, *, decoupled: bool) -> None:
+        self._maker = maker
         self._batch = batch
-        self.decoupled = instance.decoupled
+        self._states: dict[int, dict[str, ServerTensor]] = {}  # of responses that were not final
+        self.decoupled = decoupled
 
     def send(self, index: int, response: InferenceResponse | None, *, final: bool) -> None:
         """Give request `index` a response; None with `final` is a bare end."""
-        request = self._batch.requests[index]
         if not self.decoupled and self._batch.responses[index] is not None:
             raise TritonModelException("the request has been answered already")
-        if response is None:
-            answer = self._instance.to_server(request, InferenceResponse())
-            answer.empty = True
-        else:
-            answer = self._instance.to_server(request, response)
+        request = self._batch.requests[index]
+        answer = self._maker.response(request, response or InferenceResponse())
+        answer.empty = response is None
         answer.final = final
+        if answer.states is not None:  # only the final response hands them on
+            states = {**self._states.pop(index, {}), **answer.states}
+            answer.states = states if final else None
+            if not final:
+                self._states[index] = states
         self._batch.respond(index, answer)
+
+    def answer(self, index: int, response: InferenceResponse) -> None:
+        """Give request `index` its only response."""
+        self._batch.respond(index, self._maker.response(self._batch.requests[index], response))
 
     def abandon(self, index: int) -> None:
         """End the answers of request `index` with an error: its sender is gone."""
         self.fail(index, "the model dropped the response sender before the final flag was sent")
 
-    def fail(self, index: int, message: str) -> None:
+    def fail(self, index: int, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
         """Give request `index` an error as its final response."""
-        self._batch.respond(index, self._instance.failure(self._batch.requests[index], message))
+        request = self._batch.requests[index]
+        self._batch.respond(index, self._maker.failure(request, message, code))
 
     def fail_open(self, requests: list[InferenceRequest], message: str) -> None:
         """Give every request that has no final response yet an error as its final one."""

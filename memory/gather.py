@@ -51,3 +51,15 @@ def split_rows(array: Array, batch_sizes: Sequence[int]) -> list[Array]:
         views.append(array[start:end])
         start = end
     return views
+
+
+def unpinned(view: Array) -> Array:
+    """Return rows that are kept longer than their batch: the view, or a copy of a small one.
+
+    A view keeps the memory of the whole batch; where it is less than half of that, a copy, which
+    the caller owns, costs less than what it lets go.
+    """
+    base = view.base
+    if isinstance(base, np.ndarray) and 2 * view.nbytes < base.nbytes:
+        return view.copy()
+    return view

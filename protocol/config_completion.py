@@ -12,11 +12,15 @@ from typing import Final, NamedTuple
 from ._config_faults import fault, shape_text, type_name
 from .dtypes import CONFIG_NUMBERS, PROTOCOL_NAMES
 from .pb.inference import (
+    BatchInput,
+    BatchInputKind,
     DataType,
     ModelConfig,
     ModelDynamicBatching,
     ModelInput,
     ModelOutput,
+    ModelSequenceBatchingControl,
+    ModelSequenceBatchingControlKind,
     ModelTensorReshape,
 )
 
@@ -80,14 +84,13 @@ def check_signature(config: ModelConfig, signature: ModelSignature) -> None:
     """
     _check_batching(config, signature)
     model_inputs = {tensor.name: tensor for tensor in signature.inputs}
-    supplied = _supplied_by_server(config)
-    for name in supplied:
-        if name not in model_inputs:
-            raise fault(
-                config, f"tensor '{name}' is to be supplied by the server, but is no model input"
-            )
+    added = _added_inputs(config)
+    for label, tensor in added:
+        if tensor.name not in model_inputs:
+            raise fault(config, f"{label} is to be supplied by the server, but is no model input")
+        _check_tensor(config, label, tensor, model_inputs[tensor.name])
     _check_known(config, "input", config.input, model_inputs)
-    present = supplied.union(tensor.name for tensor in config.input)
+    present = {tensor.name for tensor in (*config.input, *(tensor for _, tensor in added))}
     required = [tensor.name for tensor in signature.inputs if not tensor.optional]
     if missing := [name for name in required if name not in present]:
         raise fault(
@@ -97,22 +100,65 @@ def check_signature(config: ModelConfig, signature: ModelSignature) -> None:
         )
     model_outputs = {tensor.name: tensor for tensor in signature.outputs}
     _check_known(config, "output", config.output, model_outputs)
+    for label, state in _kept_outputs(config):
+        if state.name not in model_outputs:
+            raise fault(config, f"{label} is to be kept by the server, but is no model output")
+        _check_tensor(config, label, state, model_outputs[state.name])
 
 
-def _supplied_by_server(config: ModelConfig) -> set[str]:
-    """Return the names of the model inputs that no client sends."""
-    names = {name for tensor in config.batch_input for name in tensor.target_name}
+def _added_inputs(config: ModelConfig) -> list[tuple[str, ModelInput]]:
+    """Return each model input that no client sends, and what to call it in errors."""
+    added: list[tuple[str, ModelInput]] = []
+    for batch_input in config.batch_input:
+        dims = _dims_of_batch_input(config, batch_input)
+        for name in batch_input.target_name:
+            tensor = ModelInput(name=name, data_type=batch_input.data_type, dims=dims)
+            added.append((f"batch_input '{name}'", tensor))
     if config.sequence_batching is not None:
-        names.update(control.name for control in config.sequence_batching.control_input)
-        names.update(state.input_name for state in config.sequence_batching.state)
-    return names
+        for control_input in config.sequence_batching.control_input:
+            name = control_input.name
+            for control in control_input.control:
+                tensor = ModelInput(name=name, data_type=_type_of_control(control), dims=[1])
+                added.append((f"control_input '{name}'", tensor))
+        for state in config.sequence_batching.state:
+            name = state.input_name
+            tensor = ModelInput(name=name, data_type=state.data_type, dims=state.dims)
+            added.append((f"state input '{name}'", tensor))
+    return added
 
 
-def _kept_by_server(config: ModelConfig) -> set[str]:
-    """Return the names of the model outputs that are state and not shown unless listed."""
-    if config.sequence_batching is None:
-        return set()
-    return {state.output_name for state in config.sequence_batching.state}
+def _kept_outputs(config: ModelConfig) -> list[tuple[str, ModelOutput]]:
+    """Return each model output that is a state, and what to call it in errors."""
+    states = [] if config.sequence_batching is None else config.sequence_batching.state
+    return [
+        (
+            f"state output '{state.output_name}'",
+            ModelOutput(name=state.output_name, data_type=state.data_type, dims=state.dims),
+        )
+        for state in states
+    ]
+
+
+def _dims_of_batch_input(config: ModelConfig, batch_input: BatchInput) -> list[int]:
+    """Return the dims without the first one, which counts something of the whole batch."""
+    first = [] if config.max_batch_size > 0 else [-1]
+    if batch_input.kind != BatchInputKind.BATCH_ITEM_SHAPE:
+        return first
+    sources = [tensor for tensor in config.input if tensor.name in batch_input.source_input]
+    return [*first, *(len(_model_dims(source)) for source in sources)]
+
+
+def _type_of_control(control: ModelSequenceBatchingControl) -> DataType:
+    if control.kind == ModelSequenceBatchingControlKind.CONTROL_SEQUENCE_CORRID:
+        return DataType(control.data_type)
+    if control.int32_false_true:
+        return DataType.TYPE_INT32
+    return DataType.TYPE_FP32 if control.fp32_false_true else DataType.TYPE_BOOL
+
+
+def _model_dims(tensor: ModelInput | ModelOutput) -> list[int]:
+    """Return the dims that the model sees."""
+    return list(tensor.dims if tensor.reshape is None else tensor.reshape.shape)
 
 
 def _fixed_batch(signature: ModelSignature) -> TensorSignature | None:
@@ -139,7 +185,8 @@ def _has_full_rank(config: ModelConfig, signature: ModelSignature) -> bool:
 
 
 def _complete_tensors(config: ModelConfig, signature: ModelSignature) -> None:
-    names = _supplied_by_server(config).union(tensor.name for tensor in config.input)
+    names = {tensor.name for _, tensor in _added_inputs(config)}
+    names.update(tensor.name for tensor in config.input)
     for tensor in signature.inputs:
         if tensor.name not in names:
             data_type, dims, reshape = _described(config, "input", tensor)
@@ -152,7 +199,8 @@ def _complete_tensors(config: ModelConfig, signature: ModelSignature) -> None:
                     optional=tensor.optional,
                 )
             )
-    names = _kept_by_server(config).union(tensor.name for tensor in config.output)
+    names = {tensor.name for _, tensor in _kept_outputs(config)}
+    names.update(tensor.name for tensor in config.output)
     for tensor in signature.outputs:
         if tensor.name not in names:
             data_type, dims, reshape = _described(config, "output", tensor)
@@ -212,14 +260,20 @@ def _check_known(
                 f"{label} is not among the {len(in_model)} {what}s of the model, "
                 f"got {len(tensors)} in its configuration",
             )
-        configured = PROTOCOL_NAMES.get(tensor.data_type)
-        if configured != signature.datatype:
-            raise fault(
-                config,
-                f"{label}: the datatype in the model is {signature.datatype}, "
-                f"got {configured or type_name(tensor.data_type)} in its configuration",
-            )
-        _check_shape(config, label, tensor, signature.shape)
+        _check_tensor(config, label, tensor, signature)
+
+
+def _check_tensor(
+    config: ModelConfig, label: str, tensor: ModelInput | ModelOutput, signature: TensorSignature
+) -> None:
+    configured = PROTOCOL_NAMES.get(tensor.data_type)
+    if configured != signature.datatype:
+        raise fault(
+            config,
+            f"{label}: the datatype in the model is {signature.datatype}, "
+            f"got {configured or type_name(tensor.data_type)} in its configuration",
+        )
+    _check_shape(config, label, tensor, signature.shape)
 
 
 def _check_shape(
@@ -233,7 +287,9 @@ def _check_shape(
                 f"which has {shape_text(in_model)}",
             )
         return
-    shape = list(tensor.dims if tensor.reshape is None else tensor.reshape.shape)
+    if isinstance(tensor, ModelOutput) and in_model == (-1,) and _is_scattered(config, tensor):
+        return
+    shape = _model_dims(tensor)
     if config.max_batch_size > 0:
         shape.insert(0, -1)
     scalar = not in_model and shape == [1]
@@ -245,6 +301,11 @@ def _check_shape(
             f"got {len(shape)} dims {shape_text(shape)} in its configuration"
             f"{' with the batch dimension' if config.max_batch_size > 0 else ''}",
         )
+
+
+def _is_scattered(config: ModelConfig, output: ModelOutput) -> bool:
+    """Return whether an output is cut by the shapes of an input, so that it may be flat."""
+    return any(output.name in batch_output.target_name for batch_output in config.batch_output)
 
 
 def _dim_fits(in_model: int, configured: int) -> bool:

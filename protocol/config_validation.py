@@ -13,6 +13,8 @@ from ._config_faults import fault, known_name
 from ._config_schedulers import check_dynamic_batching, check_sequence_batching
 from ._config_tensors import check_batch_tensors, check_tensors
 from .config_detection import BACKEND_OF_PLATFORM, ENSEMBLE_PLATFORM, TENSORRT_PLATFORM
+from .config_ensemble import check_ensemble
+from .config_rate_limiter import check_rate_limiter
 from .config_rules import ConfigContext, is_ensemble
 from .pb.inference import ModelConfig, ModelInstanceGroup, ModelInstanceGroupKind
 
@@ -45,17 +47,10 @@ def warnings_of(config: ModelConfig) -> list[str]:
             f"model '{config.name}': {BATCH_STRATEGY_PARAMETER} does not work with "
             "sequence_batching; the default strategy is used"
         )
-    without_effect = {
-        "model_warmup": bool(config.model_warmup),
-        "response_cache": config.response_cache is not None and config.response_cache.enable,
-        "model_metrics": config.model_metrics is not None,
-        "rate_limiter": any(group.rate_limiter is not None for group in config.instance_group),
-    }
-    warnings += [
-        f"model '{config.name}': {field} is not supported yet and has no effect"
-        for field, given in without_effect.items()
-        if given
-    ]
+    if config.model_metrics is not None:
+        warnings.append(
+            f"model '{config.name}': model_metrics is not supported yet and has no effect"
+        )
     return warnings
 
 
@@ -98,6 +93,7 @@ def _check_ensemble(config: ModelConfig) -> None:
     for field in ("instance_group", "optimization", "model_warmup"):
         if getattr(config, field) not in (None, []):  # an empty message is present
             raise fault(config, f"an ensemble must not have {field}")
+    check_ensemble(config)
 
 
 def _check_batch_size(config: ModelConfig) -> None:
@@ -173,4 +169,5 @@ _CHECKS: Final[tuple[Callable[[ModelConfig], None], ...]] = (
     check_tensors,
     check_batch_tensors,
     _check_instances,
+    check_rate_limiter,
 )

@@ -53,10 +53,16 @@ class RequestError(Exception):
       code: The class of the error; decides the status on every transport.
       message: One sentence: what was expected and what came.
       reason: Where the failure is counted; OTHER unless a scheduler or a backend says more.
+      retry_after_s: When it is worth to try again, in seconds from now; None says nothing.
     """
 
     def __init__(
-        self, code: ErrorCode, message: str, *, reason: FailureReason = FailureReason.OTHER
+        self,
+        code: ErrorCode,
+        message: str,
+        *,
+        reason: FailureReason = FailureReason.OTHER,
+        retry_after_s: float | None = None,
     ) -> None:
         # Models and paths bring text that no transport can carry: lone surrogates.
         message = message.encode(errors="backslashreplace").decode()
@@ -64,6 +70,7 @@ class RequestError(Exception):
         self.code = code
         self.message = message
         self.reason = reason
+        self.retry_after_s = retry_after_s
 
 
 def invalid_argument(message: str) -> RequestError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Collection
+from math import ceil
 from typing import Final, TypeAlias
 
 from grpclib.const import Status
@@ -127,6 +128,7 @@ def trailers(
     *,
     alone: bool,
     list_encodings: bool = False,
+    retry_after_s: float | None = None,
 ) -> bytes:
     """Return the header block that ends a call.
 
@@ -136,6 +138,7 @@ def trailers(
       metadata: Trailing metadata of the application.
       alone: Whether no response headers went before ("trailers-only").
       list_encodings: Whether to say which codings are accepted.
+      retry_after_s: When the call may be tried again, in seconds (proposal A6 of gRPC).
 
     Raises:
       ValueError: A metadata key or value cannot be sent.
@@ -150,6 +153,8 @@ def trailers(
         fields.append(("grpc-message", _CUT_ESCAPE.sub("", text[:STATUS_MESSAGE_BYTES_MAX])))
     if list_encodings:
         fields.append(("grpc-accept-encoding", ACCEPTED_ENCODINGS))
+    if retry_after_s is not None:
+        fields.append(("grpc-retry-pushback-ms", str(ceil(retry_after_s * 1000))))
     fields += encode_metadata(metadata)
     return encode_fields(fields)
 

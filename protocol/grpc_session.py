@@ -236,7 +236,13 @@ class GrpcSession:
         self._forget(stream_id, call)
 
     def end_call(
-        self, stream_id: int, status: Status, message: str = "", metadata: Metadata = ()
+        self,
+        stream_id: int,
+        status: Status,
+        message: str = "",
+        metadata: Metadata = (),
+        *,
+        retry_after_s: float | None = None,
     ) -> None:
         """End a call with a status, after what is still held back of its messages.
 
@@ -245,6 +251,7 @@ class GrpcSession:
           status: The outcome.
           message: Says more about it; cut to what clients take.
           metadata: Trailing metadata.
+          retry_after_s: When the call may be tried again, in seconds; None says nothing.
 
         Raises:
           ValueError: A metadata key or value cannot be sent.
@@ -253,7 +260,8 @@ class GrpcSession:
         call = self._calls.get(stream_id)
         if call is None:
             return
-        block = trailers(status, message, metadata, alone=call.response_encoding is None)
+        alone = call.response_encoding is None
+        block = trailers(status, message, metadata, alone=alone, retry_after_s=retry_after_s)
         self._http2.send_headers(stream_id, block, end_stream=True)
         self._forget(stream_id, call)
 

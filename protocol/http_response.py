@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from math import ceil
 from typing import Final, TypeAlias
 
 import orjson
@@ -80,10 +81,22 @@ def encode_response(
     return _join_small(head, parts)
 
 
-def error_response(status: int, message: str) -> HttpResponse:
-    """Return the answer that reports a failure, `{"error":message}`."""
+def error_response(
+    status: int, message: str, *, retry_after_s: float | None = None
+) -> HttpResponse:
+    """Return the answer that reports a failure, `{"error":message}`.
+
+    Args:
+      status: The status code.
+      message: One sentence.
+      retry_after_s: When it is worth to try again, in seconds; sent as `Retry-After`, which
+        counts whole seconds and here at least one (RFC 9110 10.2.3). None says nothing.
+    """
     text = message.encode("utf-8", "replace").decode()  # Echoed input may hold lone surrogates.
-    return HttpResponse(status, [JSON_CONTENT_TYPE], orjson.dumps({"error": text}))
+    headers = [JSON_CONTENT_TYPE]
+    if retry_after_s is not None:
+        headers.append((b"Retry-After", b"%d" % max(1, ceil(retry_after_s))))
+    return HttpResponse(status, headers, orjson.dumps({"error": text}))
 
 
 NOT_FOUND: Final = error_response(404, "Not Found")

@@ -35,6 +35,7 @@ class RouteName(Enum):
     MODEL_METADATA = "model metadata"
     MODEL_CONFIG = "model config"
     MODEL_STATISTICS = "model statistics"
+    MODEL_BATCHING = "model batching"
     MODEL_INFER = "model infer"
     REPOSITORY_INDEX = "repository index"
     MODEL_LOAD = "model load"
@@ -62,6 +63,7 @@ _ROUTES: Final = tuple(
         (_MODEL + rb"/ready", b"GET", RouteName.MODEL_READY),
         (_MODEL + rb"/config", b"GET", RouteName.MODEL_CONFIG),
         (_MODEL + rb"/stats", b"GET", RouteName.MODEL_STATISTICS),
+        (_MODEL + rb"/batching", b"GET", RouteName.MODEL_BATCHING),  # ours
         (_REPOSITORY + rb"/index", b"POST", RouteName.REPOSITORY_INDEX),
         (_REPOSITORY + rb"/models/(?P<model>[^/]+)/load", b"POST", RouteName.MODEL_LOAD),
         (_REPOSITORY + rb"/models/(?P<model>[^/]+)/unload", b"POST", RouteName.MODEL_UNLOAD),

@@ -5,7 +5,7 @@ Source: KServe v2 with the statistics and model repository extensions as served 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -90,6 +90,23 @@ def statistics(entries: Iterable[StatisticsEntry]) -> bytes:
     return _dump({"model_stats": [_statistics(entry) for entry in entries]})
 
 
+def batching(name: str, version: str, explanation: Mapping[str, Any] | None) -> bytes:
+    """Return how a model version batches.
+
+    Args:
+      name: The model's name.
+      version: Decimal text.
+      explanation: What its scheduler says, as JSON values; None if it forms no batches.
+    """
+    if explanation is None:
+        explanation = {
+            "scheduler": "none",
+            "detail": "the scheduler of this model forms no batches: the models that execute its "
+            "requests do",
+        }
+    return _dump({"name": name, "version": version, **explanation})
+
+
 def repository_index(entries: Iterable[IndexEntry]) -> bytes:
     """Return the repository index; a model that was never loaded has only a name."""
     return _dump([_index_entry(entry) for entry in entries])
@@ -166,8 +183,8 @@ def _statistics(entry: StatisticsEntry) -> dict[str, Any]:
             "compute_input": _duration(counted.compute_input),
             "compute_infer": _duration(counted.compute_infer),
             "compute_output": _duration(counted.compute_output),
-            "cache_hit": {"count": 0, "ns": 0},
-            "cache_miss": {"count": 0, "ns": 0},
+            "cache_hit": _duration(counted.cache_hit),
+            "cache_miss": _duration(counted.cache_miss),
         },
         "response_stats": {},
         "batch_stats": [

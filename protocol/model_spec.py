@@ -1,11 +1,12 @@
 """What requests to one model version are checked against, taken once a load from its config.
 
-Sequence controls and state tensors are not part of it: the server feeds those, not a client.
-Source: Triton `model_config.proto`, ModelInput and ModelOutput.
+Sequence controls and states are not among its inputs: the server feeds those, not a client.
+Source: Triton `model_config.proto`, ModelInput, ModelOutput and ModelSequenceBatching.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, TypeAlias, final
 
 from .dtypes import PROTOCOL_NAMES
@@ -104,6 +105,33 @@ class OutputSpec:
 
 
 @final
+class StateSpec:
+    """One tensor that a sequence model hands from one request of a sequence to the next.
+
+    Attributes:
+      input_name: Input that gets the value.
+      output_name: Output that makes the next value.
+      datatype: Protocol string.
+      dims: Without the batch dimension; -1 is variable.
+      shape: What each request's tensor has: `dims`, with a leading 1 if the model batches.
+    """
+
+    __slots__ = ("datatype", "dims", "input_name", "output_name", "shape")
+
+    def __init__(
+        self, input_name: str, output_name: str, datatype: str, dims: Shape, *, batches: bool
+    ) -> None:
+        self.input_name = input_name
+        self.output_name = output_name
+        self.datatype = datatype
+        self.dims = dims
+        self.shape = (1, *dims) if batches else dims
+
+    def __repr__(self) -> str:
+        return f"<StateSpec {self.input_name} {self.datatype}{list(self.shape)}>"
+
+
+@final
 class ModelSpec:
     """One version of a model, as requests see it.
 
@@ -116,7 +144,10 @@ class ModelSpec:
       inputs: Name -> input, in config order.
       outputs: Name -> output, in config order.
       required_inputs: Names of the inputs that are not optional.
+      sequences: Whether each request belongs to a sequence.
+      iterative: Whether each request is a sequence, which the model may execute again and again.
       correlation_id: (control tensor, datatype) that sequence ids must fit, or None.
+      states: Output name -> state, in config order.
       accepted: (name, datatype, shape) of inputs that passed the shape rules, kept by
         `request_rules` so that they are not checked again.
     """
@@ -126,11 +157,14 @@ class ModelSpec:
         "correlation_id",
         "decoupled",
         "inputs",
+        "iterative",
         "max_batch_size",
         "name",
         "outputs",
         "platform",
         "required_inputs",
+        "sequences",
+        "states",
         "version",
     )
 
@@ -144,7 +178,10 @@ class ModelSpec:
         platform: str = "",
         max_batch_size: int = 0,
         decoupled: bool = False,
+        sequences: bool = False,
+        iterative: bool = False,
         correlation_id: tuple[str, str] | None = None,
+        states: Sequence[StateSpec] = (),
     ) -> None:
         self.name = name
         self.version = version
@@ -154,7 +191,10 @@ class ModelSpec:
         self.inputs = {spec.name: spec for spec in inputs}
         self.outputs = {spec.name: spec for spec in outputs}
         self.required_inputs = frozenset(spec.name for spec in inputs if not spec.optional)
+        self.sequences = sequences
+        self.iterative = iterative
         self.correlation_id = correlation_id
+        self.states = {spec.output_name: spec for spec in states}
         self.accepted: dict[tuple[str, str, Shape], AcceptedShape] = {}
 
     def __repr__(self) -> str:
@@ -165,6 +205,7 @@ class ModelSpec:
         """Return the spec of a final (completed and validated) configuration."""
         batches = config.max_batch_size > 0
         policy = config.model_transaction_policy
+        sequence = config.sequence_batching
         return cls(
             config.name,
             str(version),
@@ -195,13 +236,32 @@ class ModelSpec:
             platform=config.platform or config.backend,
             max_batch_size=config.max_batch_size,
             decoupled=policy is not None and policy.decoupled,
+            sequences=sequence is not None,
+            iterative=sequence is not None and sequence.iterative_sequence,
             correlation_id=_correlation_id(config),
+            states=states_of(config),
         )
 
 
 def datatype_name(number: int) -> str:
     """Return the protocol string of a `data_type` in a configuration."""
     return PROTOCOL_NAMES.get(int(number), INVALID_DATATYPE)
+
+
+def states_of(config: ModelConfig) -> list[StateSpec]:
+    """Return the states of a configuration."""
+    if config.sequence_batching is None:
+        return []
+    return [
+        StateSpec(
+            state.input_name,
+            state.output_name,
+            datatype_name(state.data_type),
+            tuple(state.dims),
+            batches=config.max_batch_size > 0,
+        )
+        for state in config.sequence_batching.state
+    ]
 
 
 def _reshape(reshape: ModelTensorReshape | None) -> Shape | None:

@@ -42,15 +42,8 @@ def validate(request: InferRequest, spec: ModelSpec) -> None:
     Raises:
       RequestError: INVALID_ARG, naming the first fault.
     """
-    outputs = request.outputs
-    if outputs:
-        known = spec.outputs
-        for output in outputs:
-            if output.name not in known:
-                raise invalid_argument(
-                    f"requested output {quoted(output.name)} is not an output of model "
-                    f"'{spec.name}', which has {names_text(known)}"
-                )
+    if request.outputs:
+        _check_outputs(request, spec)
     inputs = request.inputs
     accepted = spec.accepted
     rows = -1
@@ -77,8 +70,20 @@ def validate(request: InferRequest, spec: ModelSpec) -> None:
             tensor.reshape(reshaped)
     if spec.correlation_id is not None and request.sequence_id:
         _check_correlation_id(request.sequence_id, spec, *spec.correlation_id)
+    if spec.sequences:
+        _check_sequence(request.sequence_id, rows, spec)
     request.batch_size = rows
     request.spec = spec
+
+
+def _check_outputs(request: InferRequest, spec: ModelSpec) -> None:
+    known = spec.outputs
+    for output in request.outputs:
+        if output.name not in known:
+            raise invalid_argument(
+                f"requested output {quoted(output.name)} is not an output of model "
+                f"'{spec.name}', which has {names_text(known)}"
+            )
 
 
 def _check_shapes(inputs: dict[str, Tensor], spec: ModelSpec) -> int:
@@ -263,4 +268,17 @@ def _check_correlation_id(
         raise invalid_argument(
             f"sequence control '{control}' of model '{spec.name}' expects a sequence id of "
             f"datatype {datatype}, got one of datatype {given}"
+        )
+
+
+def _check_sequence(sequence_id: int | str, rows: int, spec: ModelSpec) -> None:
+    if rows != 1:
+        raise invalid_argument(
+            f"model '{spec.name}' has a sequence batcher, so the batch size of each request must "
+            f"be 1, got {rows}"
+        )
+    if not sequence_id and not spec.iterative:
+        raise invalid_argument(
+            f"model '{spec.name}' has a sequence batcher, so each request needs a sequence id that "
+            f"is neither 0 nor empty, got {'an empty one' if sequence_id == '' else 'none or 0'}"
         )

@@ -140,9 +140,14 @@ class InferResponse:
       error: What went wrong, or None.
       final: Whether this is the request's last response; exactly one response a request is.
       empty: True for a bare final marker of a decoupled model, which carries no answer.
+      compute_ns: Nanoseconds that input, inference and output took in the batch it came from; for
+        whoever adds up the steps of an ensemble.
+      states: Name -> new value of each state of a sequence model, as the backend left them; taken
+        out by the sequence scheduler, and never sent to a client.
     """
 
     __slots__ = (
+        "compute_ns",
         "empty",
         "error",
         "final",
@@ -151,6 +156,7 @@ class InferResponse:
         "model_version",
         "outputs",
         "parameters",
+        "states",
     )
 
     def __init__(
@@ -171,6 +177,8 @@ class InferResponse:
         self.error = error
         self.final = final
         self.empty = False
+        self.compute_ns = (0, 0, 0)
+        self.states: dict[str, Tensor] | None = None
 
     def __repr__(self) -> str:
         what = repr(self.error) if self.error else self.outputs

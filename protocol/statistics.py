@@ -50,10 +50,17 @@ class ModelStatistics:
       pending_count: Requests accepted and neither executing nor ended.
       failures: Reason -> failed requests; the sum is `fail.count`.
       batches: Executed batch size in rows -> what its executions took.
+      cache_hit: Requests answered from the response cache, and their look-ups.
+      cache_miss: Requests that looked for an answer there in vain, with their look-ups and the
+        insertions of their own answers. A request's duration covers its look-up already.
+      cached: Whether the version uses a response cache; set by who does.
     """
 
     __slots__ = (
         "batches",
+        "cache_hit",
+        "cache_miss",
+        "cached",
         "compute_infer",
         "compute_input",
         "compute_output",
@@ -80,6 +87,9 @@ class ModelStatistics:
         self.compute_output = Duration()
         self.failures: dict[FailureReason, int] = dict.fromkeys(FailureReason, 0)
         self.batches: dict[int, BatchSizeStatistics] = {}
+        self.cache_hit = Duration()
+        self.cache_miss = Duration()
+        self.cached = False
 
     def record_success(
         self,
@@ -102,6 +112,21 @@ class ModelStatistics:
         ):
             duration.count += 1
             duration.ns += ns
+
+    def record_cache_hit(self, *, request_ns: int, queue_ns: int, lookup_ns: int) -> None:
+        """Count one request answered from the cache: a success that is no inference."""
+        for duration, ns in (
+            (self.success, request_ns),
+            (self.queue, queue_ns),
+            (self.cache_hit, lookup_ns),
+        ):
+            duration.count += 1
+            duration.ns += ns
+
+    def record_cache_miss(self, lookup_ns: int) -> None:
+        """Count one request that the cache has no answer for; it ends in another way."""
+        self.cache_miss.count += 1
+        self.cache_miss.ns += lookup_ns
 
     def record_failure(self, reason: FailureReason, request_ns: int) -> None:
         """Count one request that ended without success, `request_ns` after it arrived."""

@@ -48,7 +48,7 @@ async def serving(options: ServerOptions) -> AsyncIterator[HttpApplication]:
             fault = error
             nursery.cancel_scope.cancel()
         else:
-            parts = build_parts(options, core.router)
+            parts = build_parts(options, core)
             yield HttpApplication(api=parts.http_api, budget=parts.budget)
             await core.stop()
     if fault is not None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 from typing import NoReturn
 
 import trio
 
 from ._version import __version__
-from .options import DEFAULT_BYTE_BUDGET, ServerOptions
+from .actors._rate_limit_policy import parse_rate_limit_resource
+from .actors.core import BYTE_BUDGET_DEFAULT
+from .options import ServerOptions
 from .server import StartError, serve_until_signal
 
 EXIT_OK = 0
@@ -55,6 +58,24 @@ def _seconds(text: str) -> int:
     if text.isascii() and text.isdigit():
         return int(text)
     raise argparse.ArgumentTypeError(f"expected a number of seconds, got '{text}'")
+
+
+def _limit_s(text: str) -> float:
+    """A positive number of seconds, or 0 for no limit."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < inf:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, got '{text}'")
+    return seconds or inf
+
+
+def _rate_limit_resource(text: str) -> tuple[tuple[str, int | None], int]:
+    try:
+        return parse_rate_limit_resource(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _model_control(text: str) -> str:
@@ -130,6 +151,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="[BACKEND,]KEY=VALUE",
         help="setting of one backend or of all, such as default-max-batch-size=8; repeatable",
     )
+    _add_scheduling(parser.add_argument_group("scheduling").add_argument)
     add = parser.add_argument_group("server").add_argument
     add("--id", default="triton", help="name in the server metadata")
     add(
@@ -142,7 +164,7 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--byte-budget",
         type=_positive,
-        default=DEFAULT_BYTE_BUDGET,
+        default=BYTE_BUDGET_DEFAULT,
         metavar="BYTES",
         help="most bytes of request bodies and unsent responses held at once",
     )
@@ -217,6 +239,37 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_scheduling(add: Callable[..., object]) -> None:
+    add(
+        "--rate-limit",
+        choices=["off", "execution_count"],
+        default="off",
+        help="whether instances of all models take turns, and share resources",
+    )
+    add(
+        "--rate-limit-resource",
+        action="append",
+        type=_rate_limit_resource,
+        default=[],
+        metavar="NAME:COUNT[:DEVICE]",
+        help="how much of a resource there is, on one device or on each; repeatable",
+    )
+    add(
+        "--instance-hang-secs",
+        type=_limit_s,
+        default=0,
+        metavar="SECONDS",
+        help="replace an instance whose execution takes longer; 0 for never",
+    )
+    add(
+        "--overload-queue-age-secs",
+        type=_limit_s,
+        default=0,
+        metavar="SECONDS",
+        help="refuse requests of low priority while others wait longer than this; 0 for never",
+    )
+
+
 def parse_options(arguments: Sequence[str]) -> ServerOptions:
     """Return the options a command line asks for; exits with 1 if it cannot be understood."""
     parser = build_parser()
@@ -247,6 +300,10 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
         auto_complete_config=not given.disable_auto_complete_config,
         exit_timeout_s=given.exit_timeout_secs,
         backend_settings=backend_settings,
+        instance_hang_s=given.instance_hang_secs or inf,
+        rate_limit=given.rate_limit == "execution_count",
+        rate_limit_resources=dict(given.rate_limit_resource),
+        overload_queue_age_s=given.overload_queue_age_secs or inf,
         byte_budget=given.byte_budget,
         http_address=given.http_address if given.allow_http else None,
         http_port=given.http_port,

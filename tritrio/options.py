@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
-DEFAULT_BYTE_BUDGET = 4 * 1024**3
-"""Room for one request and one response of the largest size gRPC allows (2 GiB each)."""
+from .actors.core import BYTE_BUDGET_DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,11 @@ class ServerOptions:
       auto_complete_config: Whether configurations are completed from the models' files.
       exit_timeout_s: Seconds that requests in flight and unloading have at a stop.
       backend_settings: Backend name ("" for all) -> `--backend-config` settings.
+      instance_hang_s: Seconds an execution may take before its instance is given up; inf for ever.
+      rate_limit: Whether executions are limited by the rate limiter.
+      rate_limit_resources: (name, device or None for all) -> how much of a resource there is.
+      overload_queue_age_s: Seconds the oldest request of a queue may wait before requests of low
+        priority are refused; inf for ever.
       byte_budget: Most bytes of request bodies, queued tensors and unsent responses together.
       http_address: Address of the HTTP port; None for no HTTP.
       http_port: HTTP port; 0 for any free one.
@@ -42,7 +47,11 @@ class ServerOptions:
     auto_complete_config: bool = True
     exit_timeout_s: float = 30.0
     backend_settings: dict[str, dict[str, str]] = field(default_factory=dict)
-    byte_budget: int = DEFAULT_BYTE_BUDGET
+    instance_hang_s: float = inf
+    rate_limit: bool = False
+    rate_limit_resources: dict[tuple[str, int | None], int] = field(default_factory=dict)
+    overload_queue_age_s: float = inf
+    byte_budget: int = BYTE_BUDGET_DEFAULT
     http_address: str | None = "0.0.0.0"  # noqa: S104 - Triton's default
     http_port: int = 8000
     http_server: str = "tritrio"

@@ -71,9 +71,9 @@ class Parts:
     metrics: CollectorRegistry
 
 
-def build_parts(options: ServerOptions, router: Router) -> Parts:
+def build_parts(options: ServerOptions, core: Core) -> Parts:
     """Wire the frontends to a core."""
-    budget = ByteBudget(options.byte_budget)
+    router, budget = core.router, core.budget
     info = ServerInfo(options.server_id, __version__)
     api = HttpApi(
         router=router, info=info, input_bytes_max=options.http_input_bytes_max, budget=budget
@@ -117,6 +117,10 @@ def core_options(options: ServerOptions) -> CoreOptions:
         backend_settings=options.backend_settings,
         auto_complete_config=options.auto_complete_config,
         exit_timeout_s=_exit_timeout_s(options),
+        hang_s=options.instance_hang_s,
+        byte_budget=options.byte_budget,
+        overload_queue_age_s=options.overload_queue_age_s,
+        rate_limits=options.rate_limit_resources if options.rate_limit else None,
     )
 
 
@@ -212,7 +216,7 @@ class Server:
 
     async def _serve(self, core: Core, task_status: trio.TaskStatus[BoundAddresses]) -> bool:
         options = self._options
-        parts = build_parts(options, core.router)
+        parts = build_parts(options, core)
         frontends: list[Frontend | AsgiFrontend] = [_http_frontend(options, parts), parts.grpc]
         # A server that drains can still be watched, so metrics end last, and at once.
         metrics = AsgiFrontend(ManagementApplication(parts.metrics), grace_s=0)

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
 import pytest
 
 from tests.support.builders import infer, model_config
-from tritrio.actors._batch_policy import BatchPolicy, QueueRules, batch_policy
+from tests.support.queues import add, batching_queue, configured_queue, ids
+from tritrio.actors._batch_candidate import BatchReason
+from tritrio.actors._batch_policy import LOOK_AHEAD_MAX, BatchPolicy
+from tritrio.actors._queue_rules import QueueRules
 from tritrio.actors.messages import Infer
-from tritrio.protocol.errors import ErrorCode, FailureReason, RequestError
-from tritrio.protocol.model_spec import ModelSpec
 from tritrio.protocol.pb import inference as pb
 
 
-def policy(rows_max: int = 8, **attributes: Any) -> BatchPolicy:
-    return BatchPolicy("model", rows_max=rows_max, batching=True, **attributes)
-
-
-def configured(config: pb.ModelConfig) -> BatchPolicy:
-    return batch_policy(config, ModelSpec.from_config(config, 1))
-
-
-def add(queue: BatchPolicy, number: int, *, at_s: float = 0.0, **attributes: Any) -> Infer:
-    message = infer(number, **attributes)
-    assert queue.add(message, at_s) is None
-    return message
-
-
-def ids(infers: list[Infer]) -> list[int]:
-    return [int(message.request.id) for message in infers]
-
-
 def test_without_a_delay_everything_queued_leaves_together() -> None:
-    queue = policy()
+    queue = batching_queue()
     for number in range(3):
         add(queue, number)
     assert ids(queue.take(0.0)) == [0, 1, 2]
@@ -42,7 +24,7 @@ def test_without_a_delay_everything_queued_leaves_together() -> None:
 
 
 def test_a_batch_waits_for_company_until_its_oldest_request_is_due() -> None:
-    queue = policy(delay_max_s=0.5)
+    queue = batching_queue(delay_max_s=0.5)
     add(queue, 1, at_s=1.0)
     assert queue.take(1.0) == []
     add(queue, 2, at_s=1.25)
@@ -53,7 +35,7 @@ def test_a_batch_waits_for_company_until_its_oldest_request_is_due() -> None:
 
 
 def test_a_full_batch_leaves_at_once_and_is_never_exceeded() -> None:
-    queue = policy(4, delay_max_s=0.5)
+    queue = batching_queue(4, delay_max_s=0.5)
     for number, rows in enumerate([2, 1, 2, 1]):
         add(queue, number, rows=rows)
     assert ids(queue.take(0.0)) == [0, 1]  # 2 + 1 + 2 would be 5
@@ -63,7 +45,7 @@ def test_a_full_batch_leaves_at_once_and_is_never_exceeded() -> None:
 
 
 def test_a_request_without_rows_counts_as_one() -> None:
-    queue = policy(2)
+    queue = batching_queue(2)
     for number in range(3):
         add(queue, number, rows=0)
     assert ids(queue.take(0.0)) == [0, 1]
@@ -82,27 +64,27 @@ def test_a_request_without_rows_counts_as_one() -> None:
     ],
 )
 def test_preferred_sizes_leave_at_once(rows: list[int], expected: list[int]) -> None:
-    queue = policy(preferred_sizes=(4, 6), delay_max_s=0.5)
+    queue = batching_queue(preferred_sizes=(4, 6), delay_max_s=0.5)
     for number, count in enumerate(rows):
         add(queue, number, rows=count)
     assert ids(queue.take(0.0)) == expected
 
 
 def test_a_request_beyond_every_preferred_size_does_not_wait() -> None:
-    queue = policy(preferred_sizes=(4,), delay_max_s=0.5)
+    queue = batching_queue(preferred_sizes=(4,), delay_max_s=0.5)
     add(queue, 0, rows=6)
     assert ids(queue.take(0.0)) == [0]
 
 
 def test_a_late_batch_is_no_larger_than_a_batch_may_be() -> None:
-    queue = policy(4, preferred_sizes=(1,), delay_max_s=0.5)
+    queue = batching_queue(4, preferred_sizes=(1,), delay_max_s=0.5)
     for number in range(5):
         add(queue, number)
     assert ids(queue.take(0.5)) == [0, 1, 2, 3]
 
 
 def test_after_the_delay_everything_leaves_beyond_a_preferred_size() -> None:
-    queue = policy(preferred_sizes=(4,), delay_max_s=0.5)
+    queue = batching_queue(preferred_sizes=(4,), delay_max_s=0.5)
     for number in range(6):
         add(queue, number)
     assert ids(queue.take(0.5)) == [0, 1, 2, 3, 4, 5]
@@ -110,7 +92,7 @@ def test_after_the_delay_everything_leaves_beyond_a_preferred_size() -> None:
 
 def test_a_preferred_size_is_found_among_later_arrivals() -> None:
     """The shortcut that skips a walk must not skip this one."""
-    queue = policy(preferred_sizes=(4, 6), delay_max_s=0.5)
+    queue = batching_queue(preferred_sizes=(4, 6), delay_max_s=0.5)
     add(queue, 0, rows=3)
     assert queue.take(0.0) == []
     add(queue, 1, rows=2)
@@ -120,23 +102,57 @@ def test_a_preferred_size_is_found_among_later_arrivals() -> None:
 
 
 def test_the_smallest_preferred_size_within_reach_is_not_missed() -> None:
-    queue = policy(preferred_sizes=(4, 6), delay_max_s=0.5)
+    queue = batching_queue(preferred_sizes=(4, 6), delay_max_s=0.5)
     add(queue, 0, rows=3)
     assert queue.take(0.0) == []
     add(queue, 1)
     assert ids(queue.take(0.0)) == [0, 1]
 
 
+def test_a_preferred_size_of_another_shape_is_found_while_the_first_waits() -> None:
+    """The shortcut must not skip this one either, whatever came and went before."""
+    batching = pb.ModelDynamicBatching(
+        preferred_batch_size=[2, 8], max_queue_delay_microseconds=500_000
+    )
+    queue = configured_queue(model_config(batching=batching))
+    add(queue, 0, rows=3, shape=(5,))
+    for number in (1, 2):
+        assert queue.take(0.0) == []
+        add(queue, number, rows=2, shape=(7,))
+        assert ids(queue.take(0.0)) == [number]
+
+
 def test_a_higher_level_may_reach_a_preferred_size_in_front() -> None:
-    queue = policy(preferred_sizes=(2, 8), delay_max_s=0.5, levels=(QueueRules(), QueueRules()))
+    queue = batching_queue(
+        preferred_sizes=(2, 8), delay_max_s=0.5, levels=(QueueRules(), QueueRules())
+    )
     add(queue, 0, rows=3, priority=2)
     assert queue.take(0.0) == []
     add(queue, 1, rows=2, priority=1)
     assert ids(queue.take(0.0)) == [1]
 
 
+def test_an_older_request_of_a_lower_level_ends_the_wait_of_a_batch() -> None:
+    queue = batching_queue(delay_max_s=0.5, levels=(QueueRules(), QueueRules()))
+    add(queue, 0, at_s=0.0, priority=2)
+    add(queue, 1, at_s=0.25, priority=1)
+    assert queue.take(0.25) == []
+    assert queue.ripe_at_s() == 0.5
+    assert ids(queue.take(0.5)) == [1, 0]
+    assert queue.oldest_s == 0.0
+
+
+def test_a_batch_is_as_old_as_what_leaves_with_it() -> None:
+    levels = (QueueRules(), QueueRules())
+    queue = batching_queue(preferred_sizes=(2, 8), delay_max_s=0.5, levels=levels)
+    add(queue, 0, at_s=0.0, priority=2)
+    add(queue, 1, at_s=0.25, rows=2, priority=1)
+    assert ids(queue.take(0.25)) == [1]
+    assert queue.oldest_s == 0.25
+
+
 def test_a_removal_lets_a_preferred_size_come_about() -> None:
-    queue = policy(preferred_sizes=(3, 8), delay_max_s=0.5)
+    queue = batching_queue(preferred_sizes=(3, 8), delay_max_s=0.5)
     add(queue, 0)
     spoiler = add(queue, 1)
     add(queue, 2, rows=2)
@@ -146,29 +162,144 @@ def test_a_removal_lets_a_preferred_size_come_about() -> None:
     assert ids(queue.take(0.0)) == [0, 2]
 
 
-def test_requests_of_unequal_shapes_leave_apart_and_in_order() -> None:
-    queue = configured(model_config(batching=pb.ModelDynamicBatching()))
-    for number, width in enumerate([5, 7, 5]):
+def test_another_shape_in_between_does_not_split_what_can_go_together() -> None:
+    queue = configured_queue(model_config(batching=pb.ModelDynamicBatching()))
+    for number, width in enumerate([5, 7, 5, 7]):
         add(queue, number, shape=(width,))
-    assert [ids(queue.take(0.0)) for _ in range(3)] == [[0], [1], [2]]
-    assert queue.shape_splits == 2
+    assert (ids(queue.take(0.0)), queue.left_out) == ([0, 2], BatchReason.SHAPE)
+    assert (ids(queue.take(0.0)), queue.left_out) == ([1, 3], None)
+    assert queue.shape_splits == 1
 
 
-def test_another_shape_sends_the_batch_before_its_delay() -> None:
-    delayed = pb.ModelDynamicBatching(max_queue_delay_microseconds=500_000)
-    queue = configured(model_config(batching=delayed))
+def test_with_preserved_order_another_shape_splits_a_batch_and_ends_its_wait() -> None:
+    ordered = pb.ModelDynamicBatching(max_queue_delay_microseconds=500_000, preserve_ordering=True)
+    queue = configured_queue(model_config(batching=ordered))
     add(queue, 0, shape=(5,))
     assert queue.take(0.0) == []
     add(queue, 1, shape=(7,))
+    add(queue, 2, shape=(5,))
     assert ids(queue.take(0.0)) == [0]
+    assert queue.reason is BatchReason.SHAPE
+    assert ids(queue.take(0.0)) == [1]
     assert queue.take(0.0) == []
 
 
-def test_ragged_inputs_share_a_batch_whatever_their_shapes() -> None:
-    queue = configured(model_config(batching=pb.ModelDynamicBatching(), ragged=True))
+def test_each_shape_waits_for_its_own_company() -> None:
+    delayed = pb.ModelDynamicBatching(max_queue_delay_microseconds=500_000)
+    queue = configured_queue(model_config(max_batch_size=2, batching=delayed))
+    add(queue, 0, at_s=0.0, shape=(5,))
+    add(queue, 1, at_s=0.25, shape=(7,))
+    assert queue.take(0.25) == []
+    assert queue.ripe_at_s() == 0.5
+    add(queue, 2, at_s=0.25, shape=(7,))
+    assert ids(queue.take(0.25)) == [1, 2]  # full, while the first still waits for company
+    assert queue.take(0.25) == []
+    assert queue.ripe_at_s() == 0.5
+    assert ids(queue.take(0.5)) == [0]
+
+
+def test_of_two_ripe_batches_the_one_with_the_older_request_goes_first() -> None:
+    delayed = pb.ModelDynamicBatching(max_queue_delay_microseconds=500_000)
+    queue = configured_queue(model_config(max_batch_size=2, batching=delayed))
+    add(queue, 0, at_s=0.0, shape=(5,))
+    for number in range(1, 5):
+        add(queue, number, at_s=0.25, shape=(7,))
+    assert [ids(queue.take(0.5)) for _ in range(3)] == [[0], [1, 2], [3, 4]]
+
+
+def test_a_request_that_does_not_fit_is_not_overtaken_by_smaller_ones_of_its_shape() -> None:
+    queue = configured_queue(model_config(max_batch_size=4, batching=pb.ModelDynamicBatching()))
+    for number, rows in enumerate([3, 2, 1]):
+        add(queue, number, rows=rows)
+    assert ids(queue.take(0.0)) == [0]
+    assert (queue.reason, queue.left_out) == (BatchReason.FULL, BatchReason.FULL)
+    assert ids(queue.take(0.0)) == [1, 2]
+
+
+def test_a_full_batch_of_a_lower_level_sends_the_waiting_one_of_a_higher_level() -> None:
+    batching = pb.ModelDynamicBatching(
+        max_queue_delay_microseconds=500_000, priority_levels=2, default_priority_level=2
+    )
+    queue = configured_queue(model_config(max_batch_size=2, batching=batching))
+    add(queue, 0, priority=2, shape=(7,))
+    add(queue, 1, priority=1, shape=(5,))
+    assert queue.take(0.0) == []
+    add(queue, 2, priority=2, shape=(7,))
+    assert ids(queue.take(0.0)) == [1]
+    assert ids(queue.take(0.0)) == [0, 2]
+
+
+def test_a_decision_looks_no_further_than_a_bound_and_then_sends_what_it_has() -> None:
+    delayed = pb.ModelDynamicBatching(max_queue_delay_microseconds=500_000)
+    queue = configured_queue(model_config(batching=delayed))
+    add(queue, 0, shape=(1,))
+    for number in range(1, LOOK_AHEAD_MAX + 1):
+        add(queue, number, shape=(1 + number,))
+    assert queue.take(0.0) == []
+    add(queue, 1000, shape=(2,))
+    add(queue, 1001, shape=(1,))
+    assert ids(queue.take(0.0)) == [0]
+    assert queue.reason is BatchReason.SHAPE
+
+
+def test_a_long_queue_costs_a_decision_no_more_looks_than_a_batch_needs() -> None:
+    looks = 0
+
+    class Counted(Infer):
+        @property
+        def queued_s(self) -> float:
+            nonlocal looks
+            looks += 1
+            return 0.0
+
+        @queued_s.setter
+        def queued_s(self, _: float) -> None:
+            pass
+
+    queue = batching_queue(1024, preferred_sizes=(4,), delay_max_s=0.5)
+    for number in range(10_000):
+        message = infer(number)
+        assert queue.add(Counted(message.request, message.reply, 0.0), 0.0) is None
+    assert len(queue.take(0.25)) == 4
+    assert looks < 20
+
+
+def test_requests_that_the_backend_does_not_stack_share_a_batch_whatever_their_shapes() -> None:
+    config = model_config(batching=pb.ModelDynamicBatching())
+    queue = configured_queue(config, stacks_inputs=False)
     for number, width in enumerate([5, 7, 5]):
         add(queue, number, shape=(width,))
     assert ids(queue.take(0.0)) == [0, 1, 2]
+
+
+def test_shape_tensors_share_a_batch_only_with_equal_values() -> None:
+    config = model_config(batching=pb.ModelDynamicBatching(), dims=(4,))
+    config.input[0].is_shape_tensor = True
+    queue = configured_queue(config)
+    add(queue, 7)
+    for number in (8, 7):  # the values of a request are its number
+        message = infer(number)
+        message.request.id = str(number + 10)
+        assert queue.add(message, 0.0) is None
+    assert [ids(queue.take(0.0)) for _ in range(2)] == [[7, 17], [18]]
+
+
+def test_ragged_inputs_share_a_batch_whatever_their_shapes() -> None:
+    queue = configured_queue(model_config(batching=pb.ModelDynamicBatching(), ragged=True))
+    for number, width in enumerate([5, 7, 5]):
+        add(queue, number, shape=(width,))
+    assert ids(queue.take(0.0)) == [0, 1, 2]
+
+
+def test_a_timeout_lets_a_preferred_size_come_about() -> None:
+    levels = (QueueRules(timeout_us=900_000, override_below_us=900_000),)
+    queue = batching_queue(preferred_sizes=(3, 8), delay_max_s=0.5, levels=levels)
+    add(queue, 0)
+    spoiler = add(queue, 1, timeout_us=250_000)
+    add(queue, 2, rows=2)
+    assert queue.take(0.0) == []  # 1, 2, 4 rows
+    assert queue.expire(0.25) == [spoiler]
+    assert ids(queue.take(0.25)) == [0, 2]
 
 
 def test_requests_with_other_optional_inputs_leave_apart() -> None:
@@ -176,7 +307,7 @@ def test_requests_with_other_optional_inputs_leave_apart() -> None:
     config.input.append(
         pb.ModelInput(name="INPUT1", data_type=pb.DataType.TYPE_INT32, dims=[4], optional=True)
     )
-    queue = configured(config)
+    queue = configured_queue(config)
     add(queue, 0)
     add(queue, 1, inputs=("INPUT1", "INPUT0"))
     add(queue, 2, inputs=("INPUT0", "INPUT1"))
@@ -192,129 +323,44 @@ def test_requests_with_other_optional_inputs_leave_apart() -> None:
     ],
 )
 def test_without_batching_each_request_leaves_alone(config: pb.ModelConfig) -> None:
-    queue = configured(config)
+    queue = configured_queue(config)
     add(queue, 0)
     add(queue, 1)
     assert [ids(queue.take(0.0)) for _ in range(3)] == [[0], [1], []]
 
 
-def test_a_full_queue_refuses_and_a_removal_makes_room() -> None:
-    queue = policy(levels=(QueueRules(size_max=2),))
-    first = add(queue, 0)
-    add(queue, 1)
-    error = queue.add(infer(2), 0.0)
-    assert isinstance(error, RequestError)
-    assert error.code is ErrorCode.UNAVAILABLE
-    assert error.reason is FailureReason.REJECTED
-    assert "2" in error.message
-    assert "'model'" in error.message
-    queue.remove(first)
-    add(queue, 3)
-    assert ids(queue.take(0.0)) == [1, 3]
-
-
-def test_requests_time_out_at_their_own_deadlines() -> None:
-    rules = QueueRules(timeout_us=500_000, override_below_us=500_000)
-    queue = policy(levels=(rules,))
-    add(queue, 0, at_s=1.0)
-    add(queue, 1, at_s=1.0, timeout_us=250_000)
-    add(queue, 2, at_s=1.0, timeout_us=750_000)  # longer than the default: does not count
-    assert queue.timeout_at_s() == 1.25
-    assert queue.expire(1.249) == []
-    assert ids(queue.expire(1.25)) == [1]
-    assert queue.timeout_at_s() == 1.5
-    assert ids(queue.expire(1.5)) == [0, 2]
-    assert queue.timeout_at_s() == inf
-    assert len(queue) == 0
-
-
 @pytest.mark.parametrize(
-    ("allowed", "default_us", "own_us", "deadline_s"),
+    ("delay_s", "rows", "at_s", "reason"),
     [
-        (True, 1_000_000, 500_000, 0.5),
-        (True, 1_000_000, 1_000_000, 1.0),
-        (False, 1_000_000, 500_000, 1.0),
-        (True, 0, 500_000, inf),  # with no default an override never applies
+        (0.0, [8], 0.0, BatchReason.FULL),
+        (0.5, [4], 0.0, BatchReason.PREFERRED),
+        (0.5, [1], 0.5, BatchReason.DELAY),
+        (0.0, [1], 0.0, BatchReason.NO_DELAY),
+        (0.5, [1], inf, BatchReason.DRAINED),
+        (0.5, [3, 6], 0.0, BatchReason.FULL),  # nothing more fits
     ],
 )
-def test_an_override_counts_only_if_allowed_and_shorter(
-    allowed: bool, default_us: int, own_us: int, deadline_s: float
+def test_a_batch_knows_why_it_left(
+    delay_s: float, rows: list[int], at_s: float, reason: BatchReason
 ) -> None:
-    queue = configured(
-        model_config(
-            batching=pb.ModelDynamicBatching(
-                default_queue_policy=pb.ModelQueuePolicy(
-                    default_timeout_microseconds=default_us, allow_timeout_override=allowed
-                )
-            )
-        )
-    )
-    add(queue, 0, timeout_us=own_us)
-    assert queue.timeout_at_s() == deadline_s
+    queue = batching_queue(preferred_sizes=(4, 8), delay_max_s=delay_s)
+    for number, count in enumerate(rows):
+        add(queue, number, rows=count)
+    assert queue.take(at_s)
+    assert queue.reason is reason
 
 
-def test_without_dynamic_batching_the_timeout_of_a_request_counts() -> None:
-    queue = configured(model_config(batching=None))
-    add(queue, 0, timeout_us=500_000)
-    add(queue, 1)
-    assert queue.timeout_at_s() == 0.5
-
-
-def test_a_delayed_request_goes_last_in_its_level_and_never_times_out_again() -> None:
-    queue = policy(1, levels=(QueueRules(timeout_us=500_000, delays=True), QueueRules()))
-    add(queue, 0, at_s=0.0)
-    add(queue, 1, at_s=0.25)
-    add(queue, 2, at_s=0.25, priority=2)
-    assert queue.expire(0.5) == []
-    assert [ids(queue.take(0.5)) for _ in range(4)] == [[1], [0], [2], []]
-    assert queue.timeout_at_s() == inf
-
-
-def test_delayed_requests_count_for_the_limit_of_their_level() -> None:
-    queue = policy(1, levels=(QueueRules(size_max=2, timeout_us=500_000, delays=True),))
+def test_whether_a_batch_is_ripe_can_be_asked_without_taking_it() -> None:
+    queue = batching_queue(delay_max_s=0.5)
+    assert not queue.is_ripe(0.0)
     add(queue, 0)
-    assert queue.expire(0.5) == []
-    add(queue, 1, at_s=0.5)
-    assert queue.add(infer(2), 0.5) is not None
-
-
-def test_lower_levels_go_first_and_unknown_levels_are_the_default() -> None:
-    rules = (QueueRules(), QueueRules(size_max=2), QueueRules())
-    queue = policy(1, levels=rules, default_level=2)
-    for number, priority in enumerate([3, 0, 2**63, 1]):
-        add(queue, number, priority=priority)
-    assert queue.add(infer(4, priority=2), 0.0) is not None  # the default level is full
-    assert [ids(queue.take(0.0)) for _ in range(4)] == [[3], [1], [2], [0]]
-
-
-def test_priorities_come_from_the_configuration() -> None:
-    batching = pb.ModelDynamicBatching(
-        priority_levels=2,
-        default_priority_level=2,
-        default_queue_policy=pb.ModelQueuePolicy(max_queue_size=1),
-        priority_queue_policy={1: pb.ModelQueuePolicy(max_queue_size=2)},
-    )
-    queue = configured(model_config(batching=batching))
-    for number, priority in enumerate([1, 0, 1]):
-        add(queue, number, priority=priority)
-    assert queue.add(infer(3, priority=1), 0.0) is not None
-    assert queue.add(infer(4, priority=2), 0.0) is not None
-    assert ids(queue.take(0.0)) == [0, 2, 1]
-
-
-def test_deadlines_of_requests_that_left_are_not_kept() -> None:
-    queue = policy(1, levels=(QueueRules(timeout_us=10**9),))
-    for number in range(1000):
-        add(queue, number)
-        assert ids(queue.take(0.0)) == [number]
-    assert len(queue._deadlines) < 100
-
-
-def test_cancelled_requests_can_be_swept() -> None:
-    queue = policy()
-    for number in range(4):
-        message = add(queue, number)
-        message.request.cancelled = number % 2 == 1
-    assert ids(queue.remove_cancelled()) == [1, 3]
-    assert ids(queue.remove_all()) == [0, 2]
-    assert len(queue) == 0
+    assert not queue.is_ripe(0.25)
+    assert queue.ripe_at_s() == 0.5
+    assert queue.is_ripe(0.5)
+    assert ids(queue.take(0.5)) == [0]
+    alone = BatchPolicy("model")
+    assert not alone.is_ripe(0.0)
+    add(alone, 1)
+    assert alone.is_ripe(0.0)
+    assert ids(alone.take(0.0)) == [1]
+    assert alone.reason is BatchReason.ALONE

@@ -67,12 +67,14 @@ async def test_a_preferred_size_leaves_before_the_delay(autojump_clock: MockCloc
         assert served.left_s() == [0, 0.25]
 
 
-async def test_unequal_shapes_are_answered_apart_and_in_order(autojump_clock: MockClock) -> None:
+async def test_unequal_shapes_are_answered_apart_and_equal_ones_together(
+    autojump_clock: MockClock,
+) -> None:
     async with serving(model_config(batching=pb.ModelDynamicBatching())) as served:
         replies = [served.submit(number, shape=(5 + number % 2,)) for number in range(3)]
         responses = await collect(replies)
         assert [response.outputs[0].shape for response in responses] == [(1, 5), (1, 6), (1, 5)]
-        assert served.backend.batches == [["0"], ["1"], ["2"]]
+        assert served.backend.batches == [["0", "2"], ["1"]]
 
 
 async def test_a_cancelled_request_never_reaches_the_model(autojump_clock: MockClock) -> None:

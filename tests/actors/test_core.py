@@ -14,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.support.builders import infer_request
 from tests.support.fake_device import FakeDevices
 from tritrio.actors._model_preparation import PreparationSettings
+from tritrio.actors._model_services import ModelServices
 from tritrio.actors._repository_scan import scan_repository
 from tritrio.actors.core import Core, CoreOptions, run_core
 from tritrio.actors.messages import Infer
@@ -109,13 +110,12 @@ async def test_a_failing_model_takes_no_other_down(
     add_model(tmp_path, "not_selected", "version_policy { specific { versions: [4] } }" + IDENTITY)
     add_model(tmp_path, "no_dims", IDENTITY.replace("dims: [ -1 ]", ""))
     add_model(tmp_path, "bad_pair", IDENTITY.replace("OUTPUT0", "OUT"))
-    add_model(tmp_path, "sequence", "sequence_batching { }" + IDENTITY)
     (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
     async with running(tmp_path) as core:
         found = states(core)
         assert found.pop("good/1") is ModelState.READY
         assert set(found.values()) == {ModelState.UNAVAILABLE}
-        assert len(found) == 10
+        assert len(found) == 9
         why = reasons(core)
         assert "config.pbtxt:1:" in why["typo"]
         assert "abacus" in why["unknown_backend"]
@@ -126,7 +126,6 @@ async def test_a_failing_model_takes_no_other_down(
         assert "version_policy" in why["not_selected"]
         assert "OUT" in why["bad_pair"]
         assert "nowhere" in why["nowhere"]
-        assert why["sequence"].startswith("Unsupported: ")
         assert all(
             name in reason
             for name, reason in why.items()
@@ -281,8 +280,8 @@ async def test_models_are_in_the_index_while_they_load(
     settings = RepositorySettings(
         repositories=(tmp_path,),
         preparation=PreparationSettings(),
-        device_factory=FakeDevices(other_s=2.0),
         run_in_thread=at_once,
+        services=ModelServices(device_factory=FakeDevices(other_s=2.0)),
     )
     repository = Repository(settings, publish=router.apply)
     async with trio.open_nursery() as nursery:

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from tritrio.actors import _device_link
-from tritrio.actors._device_link import DeviceLink
+from tritrio.actors._device_link import DeviceHungError, DeviceLink
 from tritrio.backends.base import InstancePlace
 
 
@@ -48,6 +48,22 @@ async def test_a_cancelled_call_waits_for_its_job() -> None:
     assert done.is_set()
     assert not device.abandoned
     assert await device.run(divmod, 7, 2) == (3, 1)
+    device.stop()
+
+
+async def test_a_job_over_its_limit_is_abandoned_and_its_late_result_goes_nowhere() -> None:
+    device = DeviceLink(InstancePlace("model_0"))
+    device.start()
+    go = threading.Event()
+    results: list[bool] = []
+    with pytest.raises(DeviceHungError, match=r"0\.01 s"):
+        await device.run(go.wait, 30, then=results.append, hang_s=0.01)
+    assert (device.abandoned, device.hangs) == (True, True)
+    go.set()
+    while device.hangs:
+        await trio.lowlevel.checkpoint()
+    assert device.abandoned
+    assert results == []
     device.stop()
 
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.support.builders import Served, model_config, serving
 from tests.support.limits import TICK_S
 from tests.support.schedules import run_virtually
+from tritrio.actors.batcher import Batcher
 from tritrio.protocol.errors import ErrorCode, FailureReason, RequestError
 from tritrio.protocol.pb import inference as pb
 
@@ -170,9 +171,10 @@ def check(plan: Plan, served: Served, outcomes: dict[int, str]) -> None:
     assert ended.count("REJECTED") <= rejected <= ended.count("REJECTED") + left
     if not plan.deadly:
         assert statistics.failures[FailureReason.BACKEND] == 0
-    model = served.model
-    assert len(model._batcher._policy) == 0
-    order = model._completion._order
+    batcher = served.model._scheduler
+    assert isinstance(batcher, Batcher)
+    assert len(batcher._policy) == 0
+    order = batcher._completion._order
     assert order is None or len(order) == 0
     assert all(device.stopped for device in served.devices.made)
 

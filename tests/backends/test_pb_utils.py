@@ -30,6 +30,8 @@ def test_every_public_name_is_there() -> None:
         "ModelConfig",
         "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END",
         "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
+        "TRITONSERVER_REQUEST_RELEASE_ALL",
+        "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE",
         "TRITONSERVER_RESPONSE_COMPLETE_FINAL",
         "Tensor",
         "TritonError",

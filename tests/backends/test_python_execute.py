@@ -404,6 +404,6 @@ def test_faults_are_logged_ever_more_rarely(
         execute(instance, request_of(floats(1)))
     fault = (
         "model instance 'm_0_0': execute raised ValueError: no (at 1/model.py:6 in execute) "
-        "(failed batches so far: {})"
+        "(faults so far: {})"
     )
     assert caplog.messages == [fault.format(count) for count in (1, 2, 4, 8)]

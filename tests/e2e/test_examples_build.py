@@ -77,10 +77,14 @@ def archive() -> bytes:
     return buffer.getvalue()
 
 
+NOT_BATCHING = {"ocr", "ocr_boxes", "ocr_decode", "ocr_text", "ocr_turn"}
+"""What works on one picture, and on any number of lines in it."""
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_config_is_named_as_its_directory_and_batches(name: str) -> None:
     assert config(name).name == name
-    assert config(name).max_batch_size > 1
+    assert (config(name).max_batch_size > 1) == (name not in NOT_BATCHING)
 
 
 @pytest.mark.parametrize("name", ["magika", "minilm"])

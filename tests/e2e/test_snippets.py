@@ -61,7 +61,7 @@ def addressed(code: str, server: ServerProcess) -> str:
         "localhost:8001", server.grpc_url
     )
     code = code.replace(".venv/bin/python", sys.executable)
-    asking = r"(\S+/(?:identify|compare)\.py)(?! --request)(?=[ \n])"
+    asking = r"(\S+/(?:identify|compare|stream|read)\.py)(?! --request)(?=[ \n])"
     return re.sub(asking, rf"\1 --url {server.http_url}", code)
 
 

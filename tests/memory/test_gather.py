@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tritrio.memory.gather import split_rows, stack_inputs
+from tritrio.memory.gather import split_rows, stack_inputs, unpinned
 from tritrio.protocol.requests import InferRequest
 from tritrio.protocol.tensors import Array, Tensor, encode_bytes_elements
 
@@ -57,3 +57,12 @@ def test_the_rows_of_one_request_are_the_array_itself() -> None:
 def test_batch_sizes_that_do_not_add_up_are_a_programmer_error() -> None:
     with pytest.raises(AssertionError):
         split_rows(np.zeros((3, 2)), [1, 1])
+
+
+def test_rows_of_less_than_half_a_batch_are_copied_when_they_are_kept() -> None:
+    batch = np.zeros((4, 2))
+    assert unpinned(batch) is batch
+    assert np.shares_memory(unpinned(batch[:2]), batch)
+    row = unpinned(batch[1:2])
+    assert not np.shares_memory(row, batch)
+    assert row.flags.writeable

@@ -25,6 +25,8 @@ def spec(
     outputs: Sequence[str] = ("OUT",),
     max_batch_size: int = 0,
     correlation_id: tuple[str, str] | None = None,
+    sequences: bool = False,
+    iterative: bool = False,
 ) -> ModelSpec:
     """A model 'm' version 1 with the given inputs, or one INT32[-1] input 'IN'."""
     return ModelSpec(
@@ -34,6 +36,8 @@ def spec(
         outputs=[OutputSpec(name, "INT32", (-1,)) for name in outputs],
         max_batch_size=max_batch_size,
         correlation_id=correlation_id,
+        sequences=sequences,
+        iterative=iterative,
     )
 
 

@@ -168,8 +168,47 @@ def test_tensors_that_the_server_supplies_are_no_inputs() -> None:
     assert [tensor.name for tensor in done.input] == ["x"]
     assert [tensor.name for tensor in done.output] == ["y"]
     assert fault_of(text.replace('"start"', '"begin"'), signature) == (
-        "tensor 'begin' is to be supplied by the server, but is no model input"
+        "control_input 'begin' is to be supplied by the server, but is no model input"
     )
+    assert fault_of(text.replace("int32_false", "fp32_false"), signature) == (
+        "control_input 'start': the datatype in the model is INT32, got FP32 in its configuration"
+    )
+    correlation = "kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64"
+    start = "kind: CONTROL_SEQUENCE_START int32_false_true: [0, 1]"
+    assert "'start': the datatype in the model is INT32, got UINT64" in fault_of(
+        text.replace(start, correlation), signature
+    )
+    assert fault_of(text.replace("dims: 4", "dims: [4, 1]"), signature).startswith(
+        "state input 'state_in': the model has 2 dims [-1,4], got 3 dims [-1,4,1]"
+    )
+
+
+def test_states_must_be_outputs_of_the_model_with_the_same_data_type() -> None:
+    signature = ModelSignature(
+        [TensorSignature("x", "FP32", (2,)), TensorSignature("s", "INT64", (3,))],
+        [TensorSignature("y", "FP32", (2,)), TensorSignature("t", "INT32", (3,))],
+    )
+    state = 'input_name: "s" output_name: "%s" data_type: TYPE_INT64 dims: 3'
+    assert fault_of(f"sequence_batching {{ state {{ {state % 't'} }} }}", signature) == (
+        "state output 't': the datatype in the model is INT32, got INT64 in its configuration"
+    )
+    assert fault_of(f"sequence_batching {{ state {{ {state % 'u'} }} }}", signature) == (
+        "state output 'u' is to be kept by the server, but is no model output"
+    )
+
+
+def test_a_state_that_is_listed_as_an_output_as_well_stays_one() -> None:
+    signature = ModelSignature(
+        [TensorSignature("x", "FP32", (2,)), TensorSignature("s", "FP32", (2,))],
+        [TensorSignature("y", "FP32", (2,))],
+    )
+    text = (
+        'output { name: "y" data_type: TYPE_FP32 dims: 2 } sequence_batching '
+        '{ state { input_name: "s" output_name: "y" data_type: TYPE_FP32 dims: 2 } }'
+    )
+    done = completed(text, signature)
+    assert [tensor.name for tensor in done.input] == ["x"]
+    assert [tensor.name for tensor in done.output] == ["y"]
 
 
 def test_a_ragged_input_is_flat_in_the_model() -> None:
@@ -186,6 +225,52 @@ def test_a_ragged_input_is_flat_in_the_model() -> None:
     assert fault_of(f"max_batch_size: 4 {ragged}", BATCHING) == (
         "input 'x': allow_ragged_batch requires the shape [-1] in the model, which has [-1,3,-1]"
     )
+
+
+def test_a_batch_input_counts_along_its_first_dimension() -> None:
+    ragged = 'input { name: "x" data_type: TYPE_FP32 dims: [-1, 3] allow_ragged_batch: true }'
+    batch_input = 'batch_input { %s target_name: "n" source_input: "x" data_type: TYPE_INT32 }'
+    y = TensorSignature("y", "FP32", (-1, 1))
+
+    def text(kind: str) -> str:
+        return f"max_batch_size: 4 {ragged} {batch_input % f'kind: {kind}'}"
+
+    def signature(*shape: int) -> ModelSignature:
+        inputs = [TensorSignature("x", "FP32", (-1,)), TensorSignature("n", "INT32", shape)]
+        return ModelSignature(inputs, [y])
+
+    completed(text("BATCH_ITEM_SHAPE"), signature(-1, 2))
+    completed(text("BATCH_ITEM_SHAPE"), signature(-1, -1))
+    completed(text("BATCH_ITEM_SHAPE_FLATTEN"), signature(-1))
+    completed(
+        text("BATCH_ELEMENT_COUNT").replace(
+            "max_batch_size: 4", 'output { name: "y" data_type: TYPE_FP32 dims: [-1, 1] }'
+        ),
+        signature(-1),
+    )
+    reshaped = text("BATCH_ITEM_SHAPE").replace("dims:", "reshape { shape: [-1, 3, 1] } dims:")
+    completed(reshaped, signature(-1, 3))
+    assert fault_of(text("BATCH_ITEM_SHAPE"), signature(-1, 3)).startswith(
+        "batch_input 'n': the model has 2 dims [-1,3], got 2 dims [-1,2]"
+    )
+    assert fault_of(text("BATCH_ELEMENT_COUNT"), signature(-1, 1)).startswith(
+        "batch_input 'n': the model has 2 dims [-1,1], got 1 dims [-1]"
+    )
+
+
+def test_an_output_that_is_cut_by_the_shapes_of_an_input_may_be_flat_in_the_model() -> None:
+    signature = ModelSignature(
+        [TensorSignature("x", "FP32", (-1,))], [TensorSignature("y", "FP32", (-1,))]
+    )
+    text = (
+        'max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [-1, 3] '
+        'allow_ragged_batch: true } output { name: "y" data_type: TYPE_FP32 dims: [-1, 3] }'
+    )
+    scattered = 'batch_output { target_name: "y" source_input: "x" }'
+    assert [tensor.dims for tensor in completed(f"{text} {scattered}", signature).output] == [
+        [-1, 3]
+    ]
+    assert fault_of(text, signature).startswith("output 'y': the model has 1 dims [-1], got 3 dims")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from tritrio.protocol.pb.inference import (
     ModelSequenceBatchingControl,
     ModelSequenceBatchingControlInput,
     ModelSequenceBatchingControlKind,
+    ModelSequenceBatchingState,
     ModelTensorReshape,
     ModelTransactionPolicy,
 )
@@ -67,6 +68,7 @@ def test_a_platform_wins_over_the_backend_and_shapes_without_batching_are_the_di
     assert spec.inputs["a"].shape == ()
     assert not spec.decoupled
     assert spec.correlation_id is None
+    assert (spec.sequences, spec.iterative, spec.states) == (False, False, {})
 
 
 def test_the_correlation_id_control_is_kept_with_its_datatype() -> None:
@@ -85,3 +87,24 @@ def test_the_correlation_id_control_is_kept_with_its_datatype() -> None:
 
     assert spec.correlation_id == ("CORRID", "BYTES")
     assert "CORRID" not in spec.inputs
+
+
+def test_states_are_kept_by_output_name_with_one_row_if_the_model_batches() -> None:
+    state = ModelSequenceBatchingState(
+        input_name="SUM", output_name="NEXT", data_type=DataType.TYPE_STRING, dims=[-1, 2]
+    )
+    config = ModelConfig(
+        name="m",
+        max_batch_size=4,
+        sequence_batching=ModelSequenceBatching(state=[state], iterative_sequence=True),
+    )
+
+    spec = ModelSpec.from_config(config, 1)
+
+    assert (spec.sequences, spec.iterative) == (True, True)
+    assert list(spec.states) == ["NEXT"]
+    kept = spec.states["NEXT"]
+    assert (kept.input_name, kept.output_name, kept.datatype) == ("SUM", "NEXT", "BYTES")
+    assert (kept.dims, kept.shape) == ((-1, 2), (1, -1, 2))
+    config.max_batch_size = 0
+    assert ModelSpec.from_config(config, 1).states["NEXT"].shape == (-1, 2)

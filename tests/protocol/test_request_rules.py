@@ -241,3 +241,21 @@ def test_remembered_shapes_are_bounded() -> None:
     for size in range(ACCEPTED_SHAPES_MAX + 10):
         validate(request(zeros((size,))), model)
         assert len(model.accepted) <= ACCEPTED_SHAPES_MAX
+
+
+def test_a_sequence_model_takes_one_row_and_a_sequence_id() -> None:
+    model = spec(batching(), max_batch_size=8, sequences=True)
+    validate(request(zeros((1, 4)), sequence_id=7), model)
+    validate(request(zeros((1, 4)), sequence_id="a"), model)
+    with Refused("'m'", "batch size of each request must be 1, got 2"):
+        validate(request(zeros((2, 4)), sequence_id=7), model)
+    for nothing in (0, ""):
+        with Refused("'m'", "sequence id", "neither 0 nor empty"):
+            validate(request(zeros((1, 4)), sequence_id=nothing), model)
+
+
+def test_an_iterative_model_needs_no_sequence_id() -> None:
+    model = spec(batching(), max_batch_size=8, sequences=True, iterative=True)
+    validate(request(zeros((1, 4))), model)
+    with Refused("'m'", "batch size of each request must be 1, got 2"):
+        validate(request(zeros((2, 4))), model)

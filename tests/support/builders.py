@@ -11,6 +11,7 @@ import numpy as np
 import trio
 
 from tests.support.fake_device import EchoBackend, FakeDevices, Seconds
+from tritrio.actors._model_services import ModelServices
 from tritrio.actors._restart_policy import RestartBudget
 from tritrio.actors.messages import Infer
 from tritrio.actors.model import Model, ModelDefinition
@@ -131,6 +132,7 @@ async def serving(
     backend: EchoBackend | None = None,
     budget: RestartBudget | None = None,
     drain_s: float = 60.0,
+    **services: Any,
 ) -> AsyncIterator[Served]:
     """Serve one model version on virtual time; at the end it drains and unloads."""
     backend = backend or EchoBackend()
@@ -140,8 +142,9 @@ async def serving(
         source=source,
         config=config,
         backend=backend,
-        device_factory=devices,
-        budget=budget or RestartBudget(),
+        services=ModelServices(
+            device_factory=devices, budget=budget or RestartBudget(), **services
+        ),
     )
     model = Model(definition, report=lambda: None)
     async with trio.open_nursery() as nursery:

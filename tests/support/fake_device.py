@@ -6,11 +6,12 @@ A MockClock does not see threads: it would jump past a job that one executes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TypeVar, TypeVarTuple
 
 import trio
 
-from tritrio.actors._device_link import ABANDON_AFTER_S, Device
+from tritrio.actors._device_link import ABANDON_AFTER_S, Device, DeviceHungError
 from tritrio.backends.base import Batch, InstancePlace, ModelInstance, ModelSource
 from tritrio.protocol.pb.inference import ModelConfig
 from tritrio.protocol.requests import InferResponse
@@ -40,13 +41,23 @@ class FakeDevice:
         self._other_s = other_s
         self._deadly = deadly
         self._busy = False
+        self._end_s = 0.0
 
     def start(self) -> None:
         assert not self.started
         self.started = True
 
+    @property
+    def hangs(self) -> bool:
+        return self.abandoned and trio.current_time() < self._end_s
+
     async def run(
-        self, job: Callable[[*Ts], T], /, *args: *Ts, then: Callable[[T], None] | None = None
+        self,
+        job: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        then: Callable[[T], None] | None = None,
+        hang_s: float = inf,
     ) -> T:
         assert self.started
         assert not self.stopped
@@ -55,8 +66,12 @@ class FakeDevice:
         self._busy = True
         batch = next((argument for argument in args if isinstance(argument, Batch)), None)
         seconds = self._other_s if batch is None else self._seconds(self.place, batch)
-        end_s = trio.current_time() + seconds
+        self._end_s = end_s = trio.current_time() + seconds
         try:
+            if seconds > hang_s:
+                await trio.sleep(hang_s)
+                self.abandoned = True
+                raise DeviceHungError(f"did not finish within {hang_s:g} s")
             await trio.sleep_until(end_s)
         except trio.Cancelled:
             with trio.move_on_after(ABANDON_AFTER_S, shield=True) as patience:

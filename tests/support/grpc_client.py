@@ -57,6 +57,7 @@ class Call:
     Attributes:
       messages: The response messages so far, decoded, with the time each came.
       status: The gRPC status, None while it is open; -1 if the stream was reset or lost.
+      trailers: The headers that ended it.
     """
 
     def __init__(self, client: GrpcClient, stream_id: int, response_type: Any) -> None:
@@ -69,6 +70,7 @@ class Call:
         self.times_s: list[float] = []
         self.status: int | None = None
         self.text = ""
+        self.trailers: dict[str, str] = {}
         self.ended_s = -1.0
 
     def send(self, message: Any, *, end: bool = False) -> None:
@@ -239,6 +241,7 @@ class GrpcClient:
                 headers = {_text(name): _text(value) for name, value in event.headers}
                 if "grpc-status" in headers:
                     call = self.calls[event.stream_id]
+                    call.trailers = headers
                     call.end(int(headers["grpc-status"]), headers.get("grpc-message", ""))
             case h2.events.DataReceived():
                 self.calls[event.stream_id].feed(event.data)

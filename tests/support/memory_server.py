@@ -6,6 +6,7 @@ which are in memory.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,11 +21,11 @@ from tests.support.fake_device import FakeDevices
 from tests.support.grpc_client import GrpcClient
 from tests.support.http_client import HttpClient
 from tests.support.memory_stream import connection
-from tritrio.actors.core import Core, CoreOptions, run_core
+from tritrio.actors.core import Core, run_core
 from tritrio.backends.base import Batch, InstancePlace
 from tritrio.options import ServerOptions
 from tritrio.protocol.statistics import ModelStatistics
-from tritrio.server import Parts, build_parts
+from tritrio.server import Parts, build_parts, core_options
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -200,12 +201,13 @@ async def memory_server(
         executions.append(Execution(server.elapsed_s(), model, ids))
         return takes_s.get(model, 0.0)
 
-    core_options = CoreOptions(
-        repositories=(repository,), device_factory=FakeDevices(seconds_of), run_in_thread=at_once
+    server_options = ServerOptions(model_repositories=(repository,), **options)
+    options_of_core = dataclasses.replace(
+        core_options(server_options), device_factory=FakeDevices(seconds_of), run_in_thread=at_once
     )
     async with trio.open_nursery() as nursery:
-        core: Core = await nursery.start(run_core, core_options)
-        parts = build_parts(ServerOptions(model_repositories=(repository,), **options), core.router)
+        core: Core = await nursery.start(run_core, options_of_core)
+        parts = build_parts(server_options, core)
         await nursery.start(parts.http.run, [])
         await nursery.start(parts.grpc.run, [])
         server = MemoryServer(core, parts, nursery, takes_s, executions, trio.current_time())

@@ -1,0 +1,39 @@
+"""What the models of one server share, handed down from the core to each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+
+from ..protocol.errors import ErrorCode, RequestError
+from ._device_link import DeviceFactory, DeviceLink
+from ._restart_policy import RestartBudget
+from .overload import Overload
+from .rate_limiter import RateLimiter
+from .routing_table import ModelVersion
+
+
+def _find_nothing(name: str, version: str) -> ModelVersion:
+    raise RequestError(ErrorCode.NOT_FOUND, f"model '{name}' version '{version}' is not known")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelServices:
+    """What the models of one server share.
+
+    Attributes:
+      device_factory: Makes the devices of instances.
+      budget: How often an instance may be restarted.
+      hang_s: How long an execution may take before its instance is given up, in seconds.
+      overload: What is admitted on the whole server; None admits everything.
+      limiter: Decides which instances execute; None lets all of them.
+      find: Returns the READY version of a model by name and version (see `RoutingTable.find`).
+    """
+
+    device_factory: DeviceFactory = DeviceLink
+    budget: RestartBudget = field(default_factory=RestartBudget)
+    hang_s: float = inf
+    overload: Overload | None = None
+    limiter: RateLimiter | None = None
+    find: Callable[[str, str], ModelVersion] = _find_nothing
