@@ -179,6 +179,8 @@ class EnsembleRequest:
             raise self._step_error(call.step, _as_unavailable(error)) from None
         self._open[call] = reply
         reply.notify = partial(self._notified, call)
+        if reply.has_response:  # a cached one
+            self._notified(call)
 
     def _notified(self, call: StepCall) -> None:
         self._responded[call] = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from ..protocol.errors import ErrorCode, RequestError
+from ._cache_access import CacheAccess
 from ._device_link import DeviceFactory, DeviceLink
 from ._restart_policy import RestartBudget
 from .overload import Overload
@@ -27,6 +28,7 @@ class ModelServices:
       budget: How often an instance may be restarted.
       hang_s: How long an execution may take before its instance is given up, in seconds.
       overload: What is admitted on the whole server; None admits everything.
+      cache: Where responses are kept of models that want it; None for nowhere.
       limiter: Decides which instances execute; None lets all of them.
       find: Returns the READY version of a model by name and version (see `RoutingTable.find`).
     """
@@ -35,5 +37,6 @@ class ModelServices:
     budget: RestartBudget = field(default_factory=RestartBudget)
     hang_s: float = inf
     overload: Overload | None = None
+    cache: CacheAccess | None = None
     limiter: RateLimiter | None = None
     find: Callable[[str, str], ModelVersion] = _find_nothing

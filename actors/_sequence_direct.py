@@ -39,7 +39,7 @@ class DirectForming:
         shape_key: Callable[[InferRequest], Hashable],
         make_filler: Callable[[InferRequest], InferRequest],
     ) -> None:
-        self._ready_min = _ready_min(slots, utilization) if delay_max_s > 0 else 1
+        self._ready_min = _ready_min(slots, utilization)
         self._delay_max_s = delay_max_s
         self._shape_key = shape_key
         self._make_filler = make_filler

@@ -287,7 +287,6 @@ class SequencePolicy:
             return
         assert sequence.executing is infer
         sequence.executing = None
-        sequence.resumed = False
         states, response.states = response.states, None
         if infer.request.cancelled:
             self._abandon(sequence, SequenceEndReason.CANCELLED, SEQUENCE_CANCELLED, now_s)
@@ -338,7 +337,6 @@ class SequencePolicy:
         for infer in sequence.queue:
             del self._sequences[infer]
             self._refusals.append(Refusal(infer, error, sequence.resumed))
-            sequence.resumed = False  # it can only be the first
         sequence.queue.clear()
         self._settle(sequence, now_s)
 

@@ -26,7 +26,7 @@ class Sequence:
       states: State input name -> its value for the next request.
       queue: Its requests that wait, in order.
       executing: Its request at the instance; one at a time.
-      resumed: Whether the first of the queue was executed before and wants to be again.
+      resumed: Whether its request was executed before; it is the only one, and iterative.
       started: Whether the instance has ever got a request of it.
       end_reason: Why it takes no more requests, or None while it does.
       slot: What holds it, or None while it waits.

@@ -2,8 +2,8 @@
 
 It stands before the scheduler. Of equal requests that are not in the cache, the first is executed
 and the others wait for its answer, so that a burst of them costs one execution. What is executed
-is a request of the front's own: whoever leaves takes nothing from those who still wait. If the first
-one leaves, the execution is that of the one who waits longest, failure included.
+is a request of the front's own: whoever leaves takes nothing from those who still wait. When the
+first one leaves, its execution is inherited by who has waited longest, failure included.
 """
 
 from __future__ import annotations

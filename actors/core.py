@@ -5,7 +5,7 @@ One of the two places that wire actors to each other (the other is `model`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -14,16 +14,20 @@ from typing import TypeVar, TypeVarTuple, final
 import trio
 
 from ..memory.budget import ByteBudget
+from ..memory.cache_config import CacheConfig
+from ..memory.response_cache import ResponseCache
 from ..protocol.errors import RequestError
+from ._cache_access import open_cache
 from ._device_link import DeviceFactory, DeviceLink
 from ._model_preparation import PreparationSettings
 from ._model_services import ModelServices
 from ._overload_policy import OverloadPolicy
 from ._rate_limit_policy import Capacities
 from ._restart_policy import RestartBudget
+from ._worker_threads import RunInThread, WorkerThreads
 from .overload import Overload
 from .rate_limiter import RateLimiter
-from .repository import Repository, RepositorySettings, RunInThread
+from .repository import Repository, RepositorySettings
 from .router import Router
 
 T = TypeVar("T")
@@ -36,18 +40,8 @@ PREPARATION_THREADS_MAX = 4
 """Scans and preparations at a time; as many as models are loaded at a time."""
 
 
-@final
-class PreparationThreads:
-    """Runs blocking work on worker threads, apart from those that trio's default limiter counts."""
-
-    def __init__(self) -> None:
-        self._limiter = trio.CapacityLimiter(PREPARATION_THREADS_MAX)
-
-    async def __call__(self, job: Callable[[*Ts], T], /, *args: *Ts) -> T:
-        """Return or raise what `job(*args)` does; a cancelled call does not wait for it."""
-        return await trio.to_thread.run_sync(
-            job, *args, abandon_on_cancel=True, limiter=self._limiter
-        )
+def _preparation_threads() -> RunInThread:
+    return WorkerThreads(PREPARATION_THREADS_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +57,7 @@ class CoreOptions:
       device_factory: Makes the devices of instances.
       run_in_thread: Runs blocking work off the event loop.
       hang_s: How long an execution may take before its instance is given up, in seconds.
+      cache: Where responses are kept; None for nowhere.
       byte_budget: Most bytes of request bodies, queued tensors and unsent responses together.
       overload_queue_age_s: How long a request may wait before low priorities are refused.
       rate_limits: What the resources of the rate limiter are; None for no rate limiter.
@@ -75,9 +70,10 @@ class CoreOptions:
     auto_complete_config: bool = True
     backend_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     device_factory: DeviceFactory = DeviceLink
-    run_in_thread: RunInThread = field(default_factory=PreparationThreads)
+    run_in_thread: RunInThread = field(default_factory=_preparation_threads)
     hang_s: float = inf
     rate_limits: Capacities | None = None
+    cache: CacheConfig | None = None
     byte_budget: int = BYTE_BUDGET_DEFAULT
     overload_queue_age_s: float = inf
     budget: RestartBudget = field(default_factory=RestartBudget)
@@ -90,13 +86,21 @@ class Core:
     Attributes:
       router: Where frontends ask for models.
       budget: What frontends charge for what they hold.
+      cache: Where responses are kept, or None.
     """
 
     def __init__(
-        self, router: Router, budget: ByteBudget, repository: Repository, exit_timeout_s: float
+        self,
+        *,
+        router: Router,
+        budget: ByteBudget,
+        cache: ResponseCache | None,
+        repository: Repository,
+        exit_timeout_s: float,
     ) -> None:
         self.router = router
         self.budget = budget
+        self.cache = cache
         self._repository = repository
         self._exit_timeout_s = exit_timeout_s
         self._deadline_s: float | None = None
@@ -139,6 +143,7 @@ async def run_core(
     """
     router = Router(strict_readiness=options.strict_readiness)
     budget = ByteBudget(options.byte_budget)
+    access = None if options.cache is None else open_cache(options.cache)
     overload = Overload(budget, OverloadPolicy(queue_age_high_s=options.overload_queue_age_s))
     settings = RepositorySettings(
         repositories=options.repositories,
@@ -149,12 +154,19 @@ async def run_core(
             budget=options.budget,
             hang_s=options.hang_s,
             overload=overload,
+            cache=access,
             limiter=None if options.rate_limits is None else RateLimiter(options.rate_limits),
             find=router.find,
         ),
     )
     repository = Repository(settings, publish=router.apply)
-    core = Core(router, budget, repository, options.exit_timeout_s)
+    core = Core(
+        router=router,
+        budget=budget,
+        cache=None if access is None else access.cache,
+        repository=repository,
+        exit_timeout_s=options.exit_timeout_s,
+    )
     fault: RequestError | None = None
     async with trio.open_nursery() as watching:
         await watching.start(overload.run)
@@ -167,6 +179,8 @@ async def run_core(
                 router.started()
                 task_status.started(core)
         watching.cancel_scope.cancel()
+    if access is not None:
+        access.cache.close()
     if fault is not None:
         raise fault
     core.end()

@@ -174,7 +174,10 @@ class DirectCalls:
         except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
             self._fail(stream_id, server_fault(call.method.path))
         else:
-            call.reply.notify = partial(self._finish, stream_id, call)
+            if call.reply.has_response:
+                self._finish(stream_id, call)
+            else:
+                call.reply.notify = partial(self._finish, stream_id, call)
 
     def _finish(self, stream_id: int, call: _DirectCall) -> None:
         """Send the answer; called by whoever sent the reply, which it must not harm."""

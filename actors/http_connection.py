@@ -224,7 +224,7 @@ class HttpConnection:
         except Exception:  # the last line: one request fails, the server goes on  # noqa: BLE001
             answer = self._server_fault()
         self._queue.append(_Owed(request, answer))
-        if type(answer) is Reply:
+        if type(answer) is Reply and not answer.has_response:
             answer.notify = self._answer_now
         else:
             self._news.set()

@@ -25,10 +25,12 @@ from ..protocol.pb.inference import ModelConfig, ModelInstanceGroupKind
 from ..protocol.statistics import ModelStatistics
 from ._completion import Completion
 from ._completion_order import CompletionOrder
+from ._flight import has_queue_timeouts
 from ._instance_permits import InstancePermits
 from ._model_services import ModelServices
 from ._restart_policy import RestartPolicy
 from .batcher import INBOX_CAPACITY, OUTBOX_CAPACITY
+from .caching import Caching
 from .instance_slot import InstanceMaking, InstanceSlot
 from .messages import Execute, PermitGranted, SchedulerMessage, Stop
 from .rate_limiter import Permit
@@ -129,6 +131,7 @@ class Model:
         self.version = ModelVersion(
             spec=spec, config=config, statistics=statistics, inbox=to_scheduler
         )
+        self._caching = self.version.caching = _caching(definition, self.version, completion)
         self._slots: list[InstanceSlot] = []
         outboxes: list[trio.MemorySendChannel[Execute]] = []
         for place in places:
@@ -195,6 +198,8 @@ class Model:
             self._set_state(ModelState.UNLOADING)
         self._stopping.set()
         self._scope.deadline = min(self._scope.deadline, deadline_s)
+        if self._caching is not None:
+            await self._caching.settle()
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # stopped already
             await self._to_scheduler.send(Stop())
 
@@ -234,9 +239,20 @@ class Model:
                 for slot in self._slots:
                     if not slot.place.passive:
                         nursery.start_soon(self._supervise, slot)
-                await nursery.start(self._scheduler.run)
+                if self._caching is not None:
+                    await nursery.start(self._caching.run)
+                await nursery.start(self._schedule)
         if self.version.state is not ModelState.UNAVAILABLE:
             self._set_state(ModelState.UNAVAILABLE, UNLOADED)
+
+    async def _schedule(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        try:
+            await self._scheduler.run(task_status=task_status)
+        finally:
+            if self._caching is not None:
+                self._caching.close()
 
     async def _supervise(self, slot: InstanceSlot) -> None:
         name = f"model instance '{slot.place.name}'"
@@ -252,6 +268,23 @@ class Model:
         except RestartBudgetSpentError as spent:
             self.fail(RequestError(ErrorCode.INTERNAL, str(spent)))
             await self.stop(trio.current_time() + FAILED_DRAIN_S)
+
+
+def _caching(
+    definition: ModelDefinition, version: ModelVersion, completion: Completion
+) -> Caching | None:
+    """Return the cache in front of the scheduler, if model and server want one."""
+    config, access = definition.config, definition.services.cache
+    if access is None or config.response_cache is None or not config.response_cache.enable:
+        return None
+    return Caching(
+        model_name=version.name,
+        model_version=version.version,
+        access=access,
+        completion=completion,
+        enqueue=version.enqueue,
+        shares_executions=not has_queue_timeouts(config),
+    )
 
 
 def _register(

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar, TypeVarTuple, assert_never, final
+from typing import TypeVar, TypeVarTuple, assert_never, final
 
 import trio
 
@@ -22,6 +22,7 @@ from ._model_preparation import PreparationSettings, PreparedVersion, prepare_mo
 from ._model_services import ModelServices
 from ._repository_policy import Action, LoadModel, ModelFiles, RefuseModel, startup_actions, waves
 from ._repository_scan import scan_repository
+from ._worker_threads import RunInThread
 from .model import Model, ModelDefinition, reason_of
 from .routing_table import FailedVersion, ModelEntry, ModelVersion, RoutingTable
 
@@ -32,13 +33,6 @@ MODEL_LOADS_MAX = 4
 """Models loaded at a time: Triton's default of `--model-load-thread-count`."""
 
 _logger = logging.getLogger(__name__)
-
-
-class RunInThread(Protocol):
-    """Runs blocking work off the event loop."""
-
-    async def __call__(self, job: Callable[[*Ts], T], /, *args: *Ts) -> T:
-        """Return or raise what `job(*args)` does."""
 
 
 @dataclass(frozen=True, slots=True)

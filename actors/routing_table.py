@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import trio
 
@@ -35,6 +35,13 @@ class ModelState(Enum):
     UNAVAILABLE = "UNAVAILABLE"
 
 
+class Submits(Protocol):
+    """What may stand in front of a scheduler."""
+
+    def submit(self, infer: Infer) -> None:
+        """Take a validated request; see `ModelVersion.submit`."""
+
+
 _SERVING = frozenset({ModelState.READY, ModelState.UNLOADING})
 
 UNLOADED = "unloaded"
@@ -52,6 +59,7 @@ class ModelVersion:
       state: Its life cycle; changed by its model subtree only.
       reason: Why it is UNAVAILABLE; else empty.
       load_duration_s: How long its load took, in seconds.
+      caching: Takes its requests in front of the scheduler, or None.
       explain: Returns how its scheduler forms batches, as JSON values; None if it forms none.
     """
 
@@ -69,6 +77,7 @@ class ModelVersion:
         self.state = ModelState.LOADING
         self.reason = ""
         self.load_duration_s = 0.0
+        self.caching: Submits | None = None
         self.explain: Callable[[], dict[str, Any] | None] | None = None
         self._inbox = inbox
 
@@ -91,13 +100,20 @@ class ModelVersion:
         return self.config.metric_tags
 
     def submit(self, infer: Infer) -> None:
-        """Hand a validated request to the scheduler; its reply gets exactly one final response.
+        """Take a validated request; its reply gets exactly one final response.
 
-        Closing the reply before that cancels the request.
+        Closing the reply before that cancels the request. A cached response is there at once.
 
         Raises:
           RequestError: the scheduler cannot take it; counted, and nothing is sent on the reply.
         """
+        if self.caching is None:
+            self.enqueue(infer)
+        else:
+            self.caching.submit(infer)
+
+    def enqueue(self, infer: Infer) -> None:
+        """Hand a request to the scheduler; see `submit`."""
         try:
             self._inbox.send_nowait(infer)
         except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError) as fault:

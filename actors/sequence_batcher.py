@@ -205,7 +205,6 @@ class SequenceBatcher:
             case Retry(infers=infers):
                 self._fail_lost(infers, now_s)
             case Reschedule(infer=infer):
-                infer.on_end = None
                 policy.reschedule(infer, now_s)
             case SlotIdle(slot=number, generation=generation):
                 policy.idle(number, generation, now_s)
@@ -230,8 +229,6 @@ class SequenceBatcher:
                 request.sequence_id,
                 request.model_name,
             )
-        if request.cancelled:
-            self._policy.cancel(infer, now_s)
 
     def _fail_lost(self, infers: list[Infer], now_s: float) -> None:
         """End requests that an instance did not survive; none other has their state."""

@@ -94,8 +94,8 @@ def _statistics(entry: StatisticsEntry) -> pb.ModelStatistics:
             compute_input=_duration(counted.compute_input),
             compute_infer=_duration(counted.compute_infer),
             compute_output=_duration(counted.compute_output),
-            cache_hit=pb.StatisticDuration(),
-            cache_miss=pb.StatisticDuration(),
+            cache_hit=_duration(counted.cache_hit),
+            cache_miss=_duration(counted.cache_miss),
         ),
         batch_stats=[
             pb.InferBatchStatistics(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from math import inf
@@ -15,7 +16,9 @@ import trio
 from ._version import __version__
 from .actors._rate_limit_policy import parse_rate_limit_resource
 from .actors.core import BYTE_BUDGET_DEFAULT
+from .memory.cache_config import CacheConfig, parse_cache_config
 from .options import ServerOptions
+from .protocol.errors import RequestError
 from .server import StartError, serve_until_signal
 
 EXIT_OK = 0
@@ -151,6 +154,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="[BACKEND,]KEY=VALUE",
         help="setting of one backend or of all, such as default-max-batch-size=8; repeatable",
     )
+    _add_cache(parser.add_argument_group("response cache").add_argument)
     _add_scheduling(parser.add_argument_group("scheduling").add_argument)
     add = parser.add_argument_group("server").add_argument
     add("--id", default="triton", help="name in the server metadata")
@@ -239,6 +243,35 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_cache(add: Callable[..., object]) -> None:
+    add(
+        "--cache-config",
+        action="append",
+        default=[],
+        metavar="CACHE,KEY=VALUE",
+        help="keep responses of models with response_cache, in this process (local,size=BYTES) or "
+        "in redis (redis,host=HOST redis,port=PORT ...); repeatable",
+    )
+    add(
+        "--response-cache-byte-size",
+        type=_positive,
+        default=None,
+        metavar="BYTES",
+        help="the same as --cache-config local,size=BYTES",
+    )
+
+
+def _cache_config(parser: argparse.ArgumentParser, given: argparse.Namespace) -> CacheConfig | None:
+    try:
+        return parse_cache_config(
+            given.cache_config,
+            response_cache_byte_size=given.response_cache_byte_size,
+            environment=os.environ,
+        )
+    except RequestError as error:
+        parser.error(error.message)
+
+
 def _add_scheduling(add: Callable[..., object]) -> None:
     add(
         "--rate-limit",
@@ -300,6 +333,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
         auto_complete_config=not given.disable_auto_complete_config,
         exit_timeout_s=given.exit_timeout_secs,
         backend_settings=backend_settings,
+        cache=_cache_config(parser, given),
         instance_hang_s=given.instance_hang_secs or inf,
         rate_limit=given.rate_limit == "execution_count",
         rate_limit_resources=dict(given.rate_limit_resource),

@@ -7,6 +7,7 @@ from math import inf
 from pathlib import Path
 
 from .actors.core import BYTE_BUDGET_DEFAULT
+from .memory.cache_config import CacheConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class ServerOptions:
       auto_complete_config: Whether configurations are completed from the models' files.
       exit_timeout_s: Seconds that requests in flight and unloading have at a stop.
       backend_settings: Backend name ("" for all) -> `--backend-config` settings.
+      cache: Where responses are kept of models with `response_cache`; None for nowhere.
       instance_hang_s: Seconds an execution may take before its instance is given up; inf for ever.
       rate_limit: Whether executions are limited by the rate limiter.
       rate_limit_resources: (name, device or None for all) -> how much of a resource there is.
@@ -47,6 +49,7 @@ class ServerOptions:
     auto_complete_config: bool = True
     exit_timeout_s: float = 30.0
     backend_settings: dict[str, dict[str, str]] = field(default_factory=dict)
+    cache: CacheConfig | None = None
     instance_hang_s: float = inf
     rate_limit: bool = False
     rate_limit_resources: dict[tuple[str, int | None], int] = field(default_factory=dict)

@@ -32,6 +32,7 @@ from .actors.router import Router
 from .actors.routing_table import ModelState
 from .actors.server_info import ServerInfo
 from .memory.budget import ByteBudget
+from .memory.response_cache import LocalCache
 from .options import ServerOptions
 from .protocol.errors import RequestError
 
@@ -83,7 +84,12 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
     handlers = {**service.mapping(), **HealthService(router=router).mapping()}
     grpc_settings = GrpcSettings()
     metrics = CollectorRegistry()
-    metrics.register(ModelCollector(router.measured_models))
+    metrics.register(
+        ModelCollector(
+            router.measured_models,
+            cache=core.cache if isinstance(core.cache, LocalCache) else None,
+        )
+    )
     return Parts(
         router=router,
         budget=budget,
@@ -119,6 +125,7 @@ def core_options(options: ServerOptions) -> CoreOptions:
         exit_timeout_s=_exit_timeout_s(options),
         hang_s=options.instance_hang_s,
         byte_budget=options.byte_budget,
+        cache=options.cache,
         overload_queue_age_s=options.overload_queue_age_s,
         rate_limits=options.rate_limit_resources if options.rate_limit else None,
     )

@@ -104,7 +104,7 @@ def fail_bad(batch: Batch) -> bool:
     return True
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(clients=CLIENTS, setting=SETTINGS, seed=st.random_module())
 def test_every_client_gets_its_own_answer_and_is_counted_once(
     clients: list[Client], setting: Setting, seed: object

@@ -7,13 +7,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.limits import TICK_S
-from tests.support.sequences import (
-    answered,
-    direct,
-    history,
-    sequence_config,
-    sequences,
-)
+from tests.support.remembering import answered, direct, history, sequence_config
+from tests.support.sequences import sequences
 
 
 async def test_a_new_sequence_takes_the_lowest_slot_of_the_first_instance_that_has_it(

@@ -6,15 +6,15 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.limits import TICK_S
-from tests.support.sequences import (
+from tests.support.remembering import (
     RememberingInstance,
     answered,
     history,
     number_of,
     oldest,
     sequence_config,
-    sequences,
 )
+from tests.support.sequences import sequences
 from tritrio.actors.reply import Reply
 from tritrio.protocol.errors import ErrorCode
 from tritrio.protocol.requests import InferResponse

@@ -9,25 +9,19 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.limits import TICK_S
-from tests.support.sequences import (
+from tests.support.remembering import (
+    BOTH,
     Strategy,
     answered,
     direct,
+    error_of,
     history,
     oldest,
     sequence_config,
-    sequences,
 )
+from tests.support.sequences import sequences
 from tritrio.backends.base import Batch
-from tritrio.protocol.errors import ErrorCode, FailureReason, RequestError
-from tritrio.protocol.requests import InferResponse
-
-BOTH = pytest.mark.parametrize("strategy", [direct, oldest])
-
-
-def error_of(response: InferResponse) -> RequestError:
-    assert response.error is not None
-    return response.error
+from tritrio.protocol.errors import ErrorCode, FailureReason
 
 
 @BOTH

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -122,8 +123,11 @@ async def test_a_slot_reports_its_sequence_exactly_when_it_is_idle(
         assert trio.current_time() == start_s + 2.0
         assert isinstance(message, SlotIdle)
         assert (message.slot, message.generation) == (3, 2)
+        await trio.sleep(50.0)
+        with pytest.raises(trio.WouldBlock):
+            receive.receive_nowait()
         slot.watch(3, inf)
-        await trio.sleep(100.0)
+        await trio.sleep(50.0)
         slot.watch(4, trio.current_time() + TICK_S)
         assert (await receive.receive()).generation == 4  # type: ignore[union-attr]
         assert trio.current_time() == start_s + 102.0 + TICK_S

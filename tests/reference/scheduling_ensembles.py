@@ -63,6 +63,13 @@ ENSEMBLES = {
         step("plain", SAME, {"OUTPUT0": "RIGHT"}),
         step("pair", {"INPUT0": "LEFT", "INPUT1": "RIGHT"}, {"OUTPUT1": "JOINED"}),
     ),
+    "sides": ensemble(
+        0,
+        [INPUT0],
+        numbers("LEFT", "RIGHT"),
+        step("increase", SAME, {"OUTPUT0": "LEFT"}),
+        step("plain", SAME, {"OUTPUT0": "RIGHT"}),
+    ),
     "rows": ensemble(
         4,
         [INPUT0],

@@ -92,7 +92,6 @@ DIRECT: list[Case[Script]] = [
             queue("direct_one", 3, "only", 30),
             queue("direct_one", 2, "middle", 21),
             queue("direct_one", 2, "end", 22),
-            Ask(part("direct_one", 2, "middle", 23)),
             queue("direct_one", 2, "only", 24),
             queue("direct_one", 1, "end", 10),
         ),
@@ -107,6 +106,17 @@ DIRECT: list[Case[Script]] = [
             queue("direct_one", 2, "start", 20),
             queue("direct_one", 2, "start", 21),
             queue("direct_one", 2, "end", 22),
+            queue("direct_one", 1, "end", 10),
+        ),
+    ),
+    script(
+        "a sequence that has ended in the backlog",
+        *start("direct_one", 1),
+        *held(
+            "direct_one",
+            1,
+            queue("direct_one", 2, "only", 20),
+            Ask(part("direct_one", 2, "middle", 21)),
             queue("direct_one", 1, "end", 10),
         ),
     ),
@@ -160,9 +170,19 @@ DIRECT: list[Case[Script]] = [
         Queue(part("direct_one", 3, "only", 3)),
         Wait(1),
         Wait(2),
-        Ask(part("direct_one", 2, "middle")),
         *end("direct_one", 1),
         watch="direct_one",
+    ),
+    *(
+        script(
+            f"{model}: unknown after a timeout in the backlog",
+            *start(model, 1),
+            Queue(part(model, 2, "start", timeout=BACKLOG_TIMEOUT_US)),
+            Wait(1),
+            Ask(part(model, 2, "middle")),
+            *end(model, 1),
+        )
+        for model in ("direct_one", "oldest_one")
     ),
     script(
         "no timeout in a slot",
@@ -188,9 +208,14 @@ DIRECT: list[Case[Script]] = [
             Cancel(3),
             Pause(CANCEL_S),
         ),
+        watch="direct_one",
+    ),
+    script(
+        "a start is needed after a cancellation",
+        *start("direct_one", 1),
+        *held("direct_one", 1, queue("direct_one", 1, "middle", 11), Cancel(2), Pause(CANCEL_S)),
         Ask(part("direct_one", 1, "middle")),
         Ask(part("direct_one", 1, "only")),
-        watch="direct_one",
     ),
     script(
         "other sequences go on after an error",
@@ -250,7 +275,6 @@ OLDEST: list[Case[Script]] = [
         *start("oldest_one", 1),
         Queue(part("oldest_one", 2, "start", timeout=BACKLOG_TIMEOUT_US)),
         Wait(1),
-        Ask(part("oldest_one", 2, "middle")),
         *end("oldest_one", 1),
         watch="oldest_one",
     ),

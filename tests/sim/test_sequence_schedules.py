@@ -10,15 +10,9 @@ import trio
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.support.limits import TICK_S
+from tests.support.remembering import answered, direct, oldest, sequence_config
 from tests.support.schedules import run_virtually
-from tests.support.sequences import (
-    Sequences,
-    answered,
-    direct,
-    oldest,
-    sequence_config,
-    sequences,
-)
+from tests.support.sequences import Sequences, sequences
 from tritrio.actors.reply import Reply
 from tritrio.backends.base import Batch
 from tritrio.protocol.errors import ErrorCode
@@ -300,6 +294,9 @@ def check_rest(plan: Plan, served: Sequences, log: Log) -> None:
     graceful = plan.drain_ticks > 1000
     if graceful:
         assert served.policy.snapshot().slots_used == 0
+        for forming in served.policy._forming:
+            assert not getattr(forming, "_offered", None)
+            assert not getattr(forming, "_ready", None)
     if graceful and not plan.deadly:
         assert all(not ends for ends in served.policy._ends)
         assert all(not instance.memory for instance in served.model.instances)
