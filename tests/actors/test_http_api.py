@@ -267,7 +267,7 @@ async def test_clients_that_leave_during_the_decoding_cost_nothing(models: Path)
         assert server.used_bytes == 0
         success, fail, pending = server.counts("plain")
         assert (success + fail, pending) == (len(clients), 0)
-        assert success <= CODEC_THREADS_MAX  # which were quicker than we
+        assert success < len(clients)  # the threads were quicker than we with some
         assert server.statistics("plain").failures[FailureReason.CANCELED] == fail
 
 

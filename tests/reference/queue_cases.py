@@ -328,7 +328,7 @@ def hits(model: str) -> Case[Script]:
         Ask(give(model, 31, name="b")),
         Ask(give(model, [31, 32])),
         Pause(EXPIRED_S / 4),
-        Ask(give(model, [31, 32], priority=1, custom="x")),
+        Ask(give(model, [31, 32], priority=1, timeout=5)),
         Ask(give(model, 32)),
         watch=model,
     )
@@ -338,6 +338,12 @@ def names_of_outputs(content: Json) -> Json:
     """Just which outputs came."""
     answers = content["answers"]
     return {"outputs": [sorted(answer.keys() & {"OUTPUT0", "facts"}) for answer in answers]}
+
+
+def custom_parameters(content: Json) -> Json:
+    """The parameter `custom` that the model saw for each answer."""
+    batches = [answer["facts"][1]["batch"] for answer in content["answers"]]
+    return {"seen": [batch[0]["parameters"]["custom"] for batch in batches]}
 
 
 CACHES: list[Case[Script]] = [
@@ -365,6 +371,14 @@ CACHES: list[Case[Script]] = [
             ),
         )
         for mode in ("INTERNAL", "raise")
+    ),
+    script(
+        "cached: other parameters",
+        Ask(give("cached", 46, custom="x")),
+        Pause(EXPIRED_S / 4),
+        Ask(give("cached", 46, custom="y")),
+        mask=custom_parameters,
+        expected=Differs(("OK", {"seen": ["x", "x"]}), ("OK", {"seen": ["x", "y"]}), CACHE),
     ),
     script(
         "cached: other outputs",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cases import Case, Mask
+from .cases import Case, Differs, Json, Mask
 from .scheduling_requests import of_its_own, part, script
 from .scripts import Ask, Cancel, Hold, Pause, Queue, Release, Script, Step, Wait, WaitForAll
 
@@ -49,6 +49,11 @@ def mixed(model: str, watch: str = "", mask: Mask | None = None) -> Case[Script]
         watch=watch,
         mask=mask,
     )
+
+
+def rows_of_batches(content: Json) -> Json:
+    """How many rows the batch of each answer had."""
+    return {"rows": [len(answer["facts"][1]["batch"]) for answer in content["answers"]]}
 
 
 DIRECT: list[Case[Script]] = [
@@ -138,7 +143,12 @@ DIRECT: list[Case[Script]] = [
             Queue(part("direct", 2, "middle", [1, 2, 3], across=True)),
         ),
         *end("direct", 1, 2),
-        watch="direct",
+        mask=rows_of_batches,
+        expected=Differs(
+            ("OK", {"rows": [1, 2, 1, 2, 2, 1, 2]}),
+            ("OK", {"rows": [1, 2, 1, 1, 2, 1, 2]}),
+            "direct-shapes",
+        ),
     ),
     script(
         "rows of the same length",
