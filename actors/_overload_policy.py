@@ -91,6 +91,11 @@ class OverloadPolicy:
         self._since_s = 0.0
 
     @property
+    def memory_high(self) -> float:
+        """Share of the byte budget above which levels are shed."""
+        return self._memory.high
+
+    @property
     def watches_age(self) -> bool:
         """Whether the queue age counts."""
         return self._age is not None
@@ -122,18 +127,18 @@ class OverloadPolicy:
 class _Pressure:
     """One measured value between its watermarks, as a pressure from 0 to 1."""
 
-    __slots__ = ("_high", "_low", "_value", "_width")
+    __slots__ = ("_low", "_value", "_width", "high")
 
     def __init__(self, high: float, low: float, width: float) -> None:
-        self._high = high
+        self.high = high
         self._low = low
         self._width = width
         self._value = 0.0
 
     def observe(self, measured: float) -> float:
-        if measured <= self._high and not self._value:
+        if measured <= self.high and not self._value:
             return 0.0
-        rising = (measured - self._high) / self._width
+        rising = (measured - self.high) / self._width
         falling = (measured - self._low) / self._width
         self._value = max(0.0, min(1.0, max(rising, min(self._value, falling))))
         return self._value

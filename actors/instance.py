@@ -123,14 +123,16 @@ class Instance:
     async def _report_idle(self) -> None:
         await self._report(InstanceIdle(self._index))
 
-    async def _report(self, message: SchedulerMessage) -> None:
+    async def _report(self, message: SchedulerMessage) -> bool:
+        """Tell the scheduler; False if it has ended, so that the inbox will close as well."""
         try:
             try:
                 self._outbox.send_nowait(message)
             except trio.WouldBlock:
                 await self._outbox.send(message)
         except trio.BrokenResourceError:
-            pass  # the batcher has ended; so will the inbox
+            return False
+        return True
 
     def _give_back(self, execute: Execute, fault: Exception) -> None:
         """Let another instance execute what the device did not survive, once."""
@@ -184,11 +186,14 @@ class Instance:
             trio.lowlevel.current_trio_token().run_sync_soon(posted.set)
             await posted.wait()
         for infer in infers:
-            if self._open.pop(infer, None) is not None:
-                if self._decoupled:
-                    infer.reply.on_close = self._closes[infer]
-                    self._drop_gate(infer)
-                await self._report(Reschedule(infer))
+            if infer not in self._open:
+                continue
+            if self._decoupled:
+                infer.reply.on_close = self._closes[infer]
+                self._drop_gate(infer)
+            if not await self._report(Reschedule(infer)):
+                self._completion.fail(infer, CUT_OFF, trio.current_time())
+            del self._open[infer]
 
     def _tell_ends(self, ends: Sequence[SequenceEnd]) -> None:
         """Tell the model, on the device's thread; a fault of it is logged, since nobody waits."""

@@ -50,6 +50,8 @@ class Overload:
     def __init__(self, budget: ByteBudget, policy: OverloadPolicy) -> None:
         self._budget = budget
         self._policy = policy
+        self._calm_bytes = budget.limit_bytes * policy.memory_high
+        self._ages = policy.watches_age
         self._members: set[Sheds] = set()
         self._age_s = 0.0
         self._age_at_s = -inf
@@ -72,6 +74,8 @@ class Overload:
     def check(self, now_s: float) -> None:
         """Look whether the state changes, and tell every scheduler if so."""
         budget = self._budget
+        if self.state is NORMAL and budget.used_bytes <= self._calm_bytes and not self._ages:
+            return
         used = budget.used_bytes / budget.limit_bytes if budget.limit_bytes else 0.0
         if self._policy.watches_age and now_s >= self._age_at_s + AGE_INTERVAL_S:
             self._age_at_s = now_s

@@ -23,9 +23,11 @@ from .scripts import (
     WaitForAll,
 )
 
-SHORT_US = 300_000
-EXPIRED_S = 0.4
+SHORT_US = 150_000
+EXPIRED_S = 0.2
 """By then a request of `SHORT_US` has expired."""
+CACHED_S = 0.1
+"""By then an answer is in the cache."""
 FAILURES = "failure-counts"
 CACHE = "response-cache"
 TIMED = ("success", "queue", "compute_input", "compute_infer", "compute_output", "inferences")
@@ -324,10 +326,10 @@ def hits(model: str) -> Case[Script]:
     return script(
         f"{model}: hits and misses",
         Ask(give(model, 31, name="a")),
-        Pause(EXPIRED_S / 4),
+        Pause(CACHED_S),
         Ask(give(model, 31, name="b")),
         Ask(give(model, [31, 32])),
-        Pause(EXPIRED_S / 4),
+        Pause(CACHED_S),
         Ask(give(model, [31, 32], priority=1, timeout=5)),
         Ask(give(model, 32)),
         watch=model,
@@ -352,7 +354,7 @@ CACHES: list[Case[Script]] = [
     script(
         "cached: a hit does not wait",
         Ask(give("cached", 41)),
-        Pause(EXPIRED_S / 4),
+        Pause(CACHED_S),
         Hold(give("cached", 42)),
         Ask(give("cached", 41)),
         Release(),
@@ -362,7 +364,7 @@ CACHES: list[Case[Script]] = [
         script(
             f"cached: {mode} is not kept",
             Ask(give("cached", 44, mode=mode)),
-            Pause(EXPIRED_S / 4),
+            Pause(CACHED_S),
             Ask(give("cached", 44, mode=mode)),
             expected=Differs(
                 ("OK", {"statuses": ["INTERNAL", "OK"]}),
@@ -375,7 +377,7 @@ CACHES: list[Case[Script]] = [
     script(
         "cached: other parameters",
         Ask(give("cached", 46, custom="x")),
-        Pause(EXPIRED_S / 4),
+        Pause(CACHED_S),
         Ask(give("cached", 46, custom="y")),
         mask=custom_parameters,
         expected=Differs(("OK", {"seen": ["x", "x"]}), ("OK", {"seen": ["x", "y"]}), CACHE),
@@ -383,7 +385,7 @@ CACHES: list[Case[Script]] = [
     script(
         "cached: other outputs",
         Ask(give("cached", 45, outputs=["OUTPUT0"])),
-        Pause(EXPIRED_S / 4),
+        Pause(CACHED_S),
         Ask(give("cached", 45, outputs=["FACTS"])),
         Ask(give("cached", 45)),
         expected=Differs(
