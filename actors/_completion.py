@@ -7,13 +7,17 @@ everything that ends a request of a model version calls the one `Completion` of 
 from __future__ import annotations
 
 import time
-from typing import final
+from typing import TypeAlias, final
 
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.requests import InferResponse
 from ..protocol.statistics import ModelStatistics
+from ..protocol.tensors import Tensor
 from ._completion_order import CompletionOrder
 from .messages import Infer
+
+States: TypeAlias = dict[str, Tensor]
+"""State output name -> its new value."""
 
 
 def nanoseconds(duration_s: float) -> int:
@@ -82,17 +86,26 @@ class Completion:
         """End a request in a queue that nobody waits for any more."""
         self.refuse_pending(infer, _CANCELLED, now_s)
 
-    def drop(self, infer: Infer, now_s: float) -> None:
-        """End a dispatched request that nobody waits for any more."""
-        assert infer.request.cancelled
-        self.fail(infer, _CANCELLED, now_s)
+    def drop(self, infer: Infer, now_s: float, states: States | None = None) -> None:
+        """End a dispatched request that nobody waits for any more.
 
-    def fail(self, infer: Infer, error: RequestError, now_s: float) -> None:
+        Args:
+          infer: The request.
+          now_s: The time.
+          states: What its execution made of the states of its sequence; None if it never began.
+        """
+        assert infer.request.cancelled
+        self.fail(infer, _CANCELLED, now_s, states)
+
+    def fail(
+        self, infer: Infer, error: RequestError, now_s: float, states: States | None = None
+    ) -> None:
         """End a dispatched request with an error; one that nobody waits for is cancelled."""
         if infer.request.cancelled:
             error = _CANCELLED
         self._count_failure(infer, error, now_s)
         response = self._error_response(infer, error)
+        response.states = states
         _tell(infer, response)
         self.send(infer, response)
 

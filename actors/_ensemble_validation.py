@@ -8,13 +8,15 @@ Source: Triton's validation of ensembles against their composing models.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from graphlib import TopologicalSorter
 from typing import NamedTuple
 
 from ..protocol.config_ensemble import LATEST_VERSION, sources_of, step_label, steps_of
 from ..protocol.errors import RequestError, invalid_argument
 from ..protocol.model_spec import InputSpec, ModelSpec, OutputSpec
-from ..protocol.pb.inference import ModelConfig
+from ..protocol.pb.inference import ModelConfig, ModelTransactionPolicy
 from ..protocol.tensors import Shape
 from ..protocol.wording import names_text, shape_text
 from ._ensemble_graph import ROOT, EnsembleGraph, Step
@@ -26,6 +28,31 @@ class _Form(NamedTuple):
     place: str
     datatype: str
     shape: Shape
+
+
+def with_transaction_policy(
+    config: ModelConfig, find: Callable[[str, str], ModelSpec]
+) -> ModelConfig:
+    """Return the configuration of an ensemble that says whether it is decoupled.
+
+    It is if one of its steps is, whatever was written. A step that cannot be found counts for
+    nothing here; `make_graph` says why.
+
+    Raises:
+      RequestError: INVALID_ARG; it is decoupled and wants its responses cached.
+    """
+    decoupled = False
+    for index in range(len(steps_of(config))):
+        with suppress(RequestError):
+            decoupled = decoupled or _find(config, index, find).decoupled
+    if decoupled and config.response_cache is not None and config.response_cache.enable:
+        raise invalid_argument(
+            f"ensemble '{config.name}': the response cache does not work with decoupled steps; "
+            "disable response_cache"
+        )
+    config = deepcopy(config)
+    config.model_transaction_policy = ModelTransactionPolicy(decoupled=decoupled)
+    return config
 
 
 def make_graph(

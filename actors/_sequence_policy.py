@@ -277,10 +277,12 @@ class SequencePolicy:
         return moved
 
     def ended(self, infer: Infer, response: InferResponse, now_s: float) -> None:
-        """Go on after the final response of an executed request; takes its states.
+        """Go on after the final response of a dispatched request; takes its states.
 
-        An error of the model leaves the state as it was, and the sequence goes on. A request that
-        was cancelled may or may not have changed the state, so its sequence is over.
+        An error of the model leaves the state as it was, and the sequence goes on, as it does when
+        the request was cancelled while it was executed. One that was cancelled before that is
+        missing from its sequence, which is over then, and so is one whose state nobody knows. An
+        iterative request is a sequence by itself.
         """
         sequence = self._sequences.pop(infer, None)
         if sequence is None:
@@ -288,10 +290,11 @@ class SequencePolicy:
         assert sequence.executing is infer
         sequence.executing = None
         states, response.states = response.states, None
-        if infer.request.cancelled:
+        missing = states is None or (not states and sequence.states)
+        if infer.request.cancelled and (self._iterative or missing):
             self._abandon(sequence, SequenceEndReason.CANCELLED, SEQUENCE_CANCELLED, now_s)
             return
-        if states is not None and response.error is None:
+        if states is not None:
             try:
                 sequence.states = self._tensors.next_states(states, sequence.states)
             except RequestError as error:
@@ -316,10 +319,14 @@ class SequencePolicy:
             self._settle(sequence, now_s)
 
     def cancel(self, infer: Infer, now_s: float) -> None:
-        """End the sequence of a request that waits and that nobody waits for any more."""
+        """End the sequence of a request that waits and that nobody waits for any more.
+
+        In a slot, the requests ahead of it are still executed.
+        """
         sequence = self._sequences.get(infer)
         if sequence is not None and sequence.executing is not infer:
-            self._abandon(sequence, SequenceEndReason.CANCELLED, SEQUENCE_CANCELLED, now_s)
+            ahead = 0 if sequence.slot is None else sequence.queue.index(infer)
+            self._abandon(sequence, SequenceEndReason.CANCELLED, SEQUENCE_CANCELLED, now_s, ahead)
 
     def cancel_all(self, now_s: float) -> None:
         """Do `cancel` for all that nobody waits for; looks at every request."""
@@ -327,18 +334,24 @@ class SequencePolicy:
             self.cancel(infer, now_s)
 
     def _abandon(
-        self, sequence: Sequence, reason: SequenceEndReason, error: RequestError, now_s: float
+        self,
+        sequence: Sequence,
+        reason: SequenceEndReason,
+        error: RequestError,
+        now_s: float,
+        spared: int = 0,
     ) -> None:
-        """End a sequence early: its waiting requests are refused."""
+        """End a sequence early: its waiting requests are refused, except for the first ones."""
         sequence.end_reason = reason
         slot = sequence.slot
-        if slot is not None:
+        if slot is not None and not spared:
             self._forming[slot.instance].withdraw(slot)
-        for infer in sequence.queue:
+        for infer in list(sequence.queue)[spared:]:
+            sequence.queue.pop()
             del self._sequences[infer]
             self._refusals.append(Refusal(infer, error, sequence.resumed))
-        sequence.queue.clear()
-        self._settle(sequence, now_s)
+        if not spared:
+            self._settle(sequence, now_s)
 
     def timeout_at_s(self) -> float:
         """When the next sequence that waits for a slot times out, in clock seconds; or `inf`."""

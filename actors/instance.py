@@ -284,7 +284,7 @@ class Instance:
             response.error.reason = FailureReason.BACKEND
             completion.fail(infer, response.error, now_s)
         elif infer.request.cancelled:
-            completion.drop(infer, now_s)
+            completion.drop(infer, now_s, response.states or {})
         else:
             completion.succeed(infer, response, execute.dispatched_s, compute_ns, now_s)
 
@@ -335,7 +335,7 @@ class Instance:
         """End a request at once: its model may never do."""
         if infer in self._open:
             del self._open[infer]
-            self._completion.drop(infer, trio.current_time())
+            self._completion.drop(infer, trio.current_time(), {})
             self._ended(infer)
 
     def _ended(self, infer: Infer) -> None:

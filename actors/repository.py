@@ -17,7 +17,9 @@ import trio
 
 from ..protocol.config_ensemble import composing_models
 from ..protocol.errors import ErrorCode, RequestError, invalid_argument
+from ..protocol.model_spec import ModelSpec
 from ..protocol.wording import quoted
+from ._ensemble_validation import with_transaction_policy
 from ._model_preparation import PreparationSettings, PreparedVersion, prepare_model
 from ._model_services import ModelServices
 from ._repository_policy import Action, LoadModel, ModelFiles, RefuseModel, startup_actions, waves
@@ -81,6 +83,9 @@ class Repository:
         Unlike for frontends, there are models while the server exits: what is in flight finishes.
         """
         return self._table.find(name, version)
+
+    def _find_spec(self, name: str, version: str) -> ModelSpec:
+        return self.find(name, version).spec
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load everything; started once every load has ended, in success or not.
@@ -222,17 +227,20 @@ class Repository:
         self, prepared: PreparedVersion, report: Callable[[], None]
     ) -> Model | FailedVersion:
         error = prepared.error
-        if prepared.config is not None:
-            definition = ModelDefinition(
-                source=prepared.source,
-                config=prepared.config,
-                labels=prepared.labels,
-                backend=prepared.backend,
-                initial_files=prepared.initial_files,
-                strategy=prepared.strategy,
-                services=self._services,
-            )
+        config = prepared.config
+        if config is not None:
             try:
+                if config.ensemble_scheduling is not None:
+                    config = with_transaction_policy(config, self._find_spec)
+                definition = ModelDefinition(
+                    source=prepared.source,
+                    config=config,
+                    labels=prepared.labels,
+                    backend=prepared.backend,
+                    initial_files=prepared.initial_files,
+                    strategy=prepared.strategy,
+                    services=self._services,
+                )
                 return Model(definition, report=report)
             except RequestError as fault:
                 error = fault

@@ -105,6 +105,10 @@ def _message_to_dict(message: betterproto2.Message) -> dict[str, Any]:
     return result
 
 
+_EXACT = 2**53
+"""Below this a whole number is the same as a float. It has no fraction then, as in Triton."""
+
+
 def _value_to_json(field: FieldSchema, value: Any) -> Any:
     if field.kind == MESSAGE:
         return _message_to_dict(value)
@@ -116,7 +120,8 @@ def _value_to_json(field: FieldSchema, value: Any) -> Any:
         if math.isinf(value):
             return "Infinity" if value > 0 else "-Infinity"
         # The shortest digits that give the same float32 back, as in the text a user wrote.
-        return float(str(np.float32(value))) if field.kind == betterproto2.TYPE_FLOAT else value
+        number = float(str(np.float32(value))) if field.kind == betterproto2.TYPE_FLOAT else value
+        return int(number) if number.is_integer() and abs(number) < _EXACT else number
     return value
 
 

@@ -95,8 +95,8 @@ async def test_a_cancelled_reply_ends_the_sequence(
     async with serving(sequence_config(strategy()), seconds=0.25) as served:
         replies = [served.submit(1, 7, ">"), served.submit(2, 7), served.submit(3, 7)]
         await wait_all_tasks_blocked()
-        replies[2].close()
-        assert error_of(await replies[1].receive()).code is ErrorCode.CANCELLED
+        replies[1].close()
+        assert error_of(await replies[2].receive()).code is ErrorCode.CANCELLED
         assert answered(await replies[0].receive()) == history(1)
     assert served.remembering.ends == [(0, 7, "cancelled")]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
 
-from .cases import Case, Differs
+from .cases import Case, Differs, Json
 from .grpc_exchange import Call
 from .grpc_requests import request, stream, tensor
 from .http_exchange import Http
@@ -229,6 +229,19 @@ ALONE: list[Case[Script]] = [
 
 TEXT_IDS = [short_text_id("only")]
 
+
+def refusal(content: Json) -> Json:
+    """The one reply of a stream: what it says beside its error."""
+    (reply,) = content
+    response = reply["infer_response"]
+    return {
+        "error": reply["error_message"],
+        "model": response["model_name"],
+        "id": response["id"],
+        "final": "triton_final_response" in response["parameters"],
+    }
+
+
 STREAMED: list[Case[Call]] = [
     Case(
         "a decoupled sequence",
@@ -257,9 +270,19 @@ STREAMED: list[Case[Call]] = [
         stream(
             *(
                 part("oldest", 6, when, name=when, outputs=["OUTPUT0"])
-                for when in ("start", "end", "middle")
+                for when in ("start", "middle", "end")
             )
         ),
         "OK",
+    ),
+    Case(
+        "unknown on a stream",
+        stream(part("oldest", 900, "middle", name="a")),
+        Differs(
+            ("OK", {"error": "a text", "model": "", "id": "a", "final": False}),
+            ("OK", {"error": "a text", "model": "oldest", "id": "a", "final": True}),
+            "stream-refusals",
+        ),
+        refusal,
     ),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .cases import Case, Differs, Json, Mask
-from .scheduling_requests import of_its_own, part, script
+from .scheduling_requests import of_its_own, part, script, without_null_outputs
 from .scripts import Ask, Cancel, Hold, Pause, Queue, Release, Script, Step, Wait, WaitForAll
 
 BACKLOG_TIMEOUT_US = 200_000
@@ -31,7 +31,7 @@ def queue(model: str, identity: int, when: str, value: int) -> Queue:
     return Queue(part(model, identity, when, value))
 
 
-def mixed(model: str, watch: str = "", mask: Mask | None = None) -> Case[Script]:
+def mixed(model: str, watch: str = "", mask: Mask = without_null_outputs) -> Case[Script]:
     """Two sequences of several queued requests, and one that starts meanwhile."""
     return script(
         f"{model}: sequences of several queued requests",
@@ -56,7 +56,22 @@ def rows_of_batches(content: Json) -> Json:
     return {"rows": [len(answer["facts"][1]["batch"]) for answer in content["answers"]]}
 
 
+def asked_of_null(content: Json) -> Json:
+    """The outputs that the null request before the second answer asks for."""
+    (null, _) = content["answers"][1]["facts"][1]["batch"]
+    return {"asked": null["outputs"]}
+
+
 DIRECT: list[Case[Script]] = [
+    script(
+        "outputs that a null request asks for",
+        *start("direct", 1, 2),
+        *end("direct", 1, 2),
+        mask=asked_of_null,
+        expected=Differs(
+            ("OK", {"asked": []}), ("OK", {"asked": ["FACTS", "OUTPUT0"]}), "null-requests"
+        ),
+    ),
     script(
         "null requests fill the slots before",
         *start("direct", 1, 2, 3),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from . import grpc_cases, raw_grpc_cases, stream_cases, test_http, test_statistics
+from . import grpc_cases, raw_grpc_cases, stream_cases, test_http, test_scheduling, test_statistics
 from .cases import Case, Differs
 from .servers import ROOT
 
@@ -18,6 +19,7 @@ def test_the_document_has_a_row_for_every_declared_difference() -> None:
         *grpc_cases.CASES,
         *stream_cases.CASES,
         *raw_grpc_cases.CASES,
+        *(case for group in test_scheduling.GROUPS for case in group),
     ]
     declared = {case.expected.why for case in every if isinstance(case.expected, Differs)}
     declared.add(test_statistics.FAILURES_ROW)
@@ -26,6 +28,13 @@ def test_the_document_has_a_row_for_every_declared_difference() -> None:
 
 
 def test_no_two_cases_of_a_kind_have_the_same_name() -> None:
-    for cases in (test_http.CASES, grpc_cases.CASES, stream_cases.CASES, raw_grpc_cases.CASES):
+    kinds: list[Sequence[Case[Any]]] = [
+        test_http.CASES,
+        grpc_cases.CASES,
+        stream_cases.CASES,
+        raw_grpc_cases.CASES,
+        *test_scheduling.GROUPS,
+    ]
+    for cases in kinds:
         names = [case.name for case in cases]
         assert sorted(set(names)) == sorted(names)
