@@ -55,6 +55,10 @@ class Completion:
         """Whether responses wait until the requests dispatched earlier have ended."""
         return self._order is not None
 
+    def is_first(self, infer: Infer) -> bool:
+        """Whether no request dispatched earlier holds its responses back; from any thread."""
+        return self._order is None or self._order.is_first(infer)
+
     def dispatched(self, infers: list[Infer]) -> None:
         """Count that requests left the queue for an instance, in this order."""
         self.statistics.pending_count -= len(infers)

@@ -38,6 +38,11 @@ class CompletionOrder:
     def __len__(self) -> int:
         return len(self._order)
 
+    def is_first(self, infer: Infer) -> bool:
+        """Whether a begun request is the one whose responses are released at once."""
+        order = self._order
+        return bool(order) and order[0].infer is infer
+
     def begin(self, infer: Infer) -> None:
         """Note that a request leaves the queue; its responses come after all noted before."""
         entry = self._entries[infer] = _Entry(infer)

@@ -25,6 +25,10 @@ interrupted, and most batches take less."""
 _logger = logging.getLogger(__name__)
 
 
+def _never() -> bool:
+    return False
+
+
 class DeviceHungError(Exception):
     """A job took longer than jobs may take."""
 
@@ -42,6 +46,7 @@ class Device(Protocol):
         *args: *Ts,
         then: Callable[[T], None] | None = None,
         hang_s: float = inf,
+        excused: Callable[[], bool] = _never,
     ) -> T:
         """Run one job and return or raise what it did.
 
@@ -52,8 +57,8 @@ class Device(Protocol):
         `abandoned`.
 
         Raises:
-          DeviceHungError: the job was not done within `hang_s`; the device is `abandoned`, and
-            `then` will not be called.
+          DeviceHungError: the job was not done within `hang_s`, and was not `excused` when asked
+            then; the device is `abandoned`, and `then` will not be called.
         """
 
     def stop(self) -> None:
@@ -106,6 +111,7 @@ class DeviceLink:
         *args: *Ts,
         then: Callable[[T], None] | None = None,
         hang_s: float = inf,
+        excused: Callable[[], bool] = _never,
     ) -> T:
         """Run one job on the thread and return or raise what it did; see `Device`."""
         assert self._thread is not None
@@ -117,8 +123,9 @@ class DeviceLink:
             if hang_s == inf:
                 await self._wait()
             else:
-                with trio.move_on_after(hang_s):
-                    await self._wait()
+                await self._wait_for(hang_s)
+                while self._outcome is None and excused():
+                    await self._wait_for(hang_s)
         except trio.Cancelled:
             with trio.move_on_after(ABANDON_AFTER_S, shield=True):
                 await self._wait()
@@ -153,6 +160,10 @@ class DeviceLink:
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             trio.lowlevel.reschedule(waiter)
+
+    async def _wait_for(self, duration_s: float) -> None:
+        with trio.move_on_after(duration_s):
+            await self._wait()
 
     async def _wait(self) -> None:
         if self._outcome is None:

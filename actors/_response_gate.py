@@ -9,24 +9,65 @@ RESPONSES_WAITING_MAX = 64
 """Responses of one request that wait to be received: enough to keep a client busy while the model
 computes, and few enough that a client that reads slowly costs no more memory than that."""
 
+RESPONSES_HELD_BACK_MAX = 1024
+"""The same where responses may have to wait for those of an earlier request: their model cannot
+wait with them, since it may be the one that has to end that request."""
+
+STALLED_MAX_S = 15.0
+"""How long a response waits for a client that takes none, in seconds. The model serves others too,
+and a client that has not read for so long is taken for gone."""
+
+
+class StalledError(Exception):
+    """A response found no room; says why."""
+
 
 @final
 class ResponseGate:
-    """Lets the threads of a model post responses, while few of them wait to be received."""
+    """Lets the threads of a model post responses, while few of them wait to be received.
 
-    __slots__ = ("_opened", "_room")
+    Args:
+      ordered: Whether responses may have to wait for those of earlier requests.
+    """
 
-    def __init__(self) -> None:
-        self._room = threading.Semaphore(RESPONSES_WAITING_MAX)
+    __slots__ = ("_held_back", "_opened", "_room", "_room_max", "_waits")
+
+    def __init__(self, *, ordered: bool = False) -> None:
+        self._room_max = RESPONSES_HELD_BACK_MAX if ordered else RESPONSES_WAITING_MAX
+        self._room = threading.Semaphore(self._room_max)
         self._opened = False
+        self._held_back = False
+        self._waits = False
 
-    def enter(self) -> bool:
-        """Wait for room for one response; False if nobody wants it. Not for the event loop."""
-        self._room.acquire()
+    def enter(self, *, waits: bool = True) -> bool:
+        """Take room for one response; False if nobody wants it. Not for the event loop.
+
+        Args:
+          waits: Whether to wait for room while there is none.
+
+        Raises:
+          StalledError: there is no room, or none was made for `STALLED_MAX_S`.
+        """
+        if not self._room.acquire(blocking=False):
+            if not waits:
+                raise StalledError(
+                    f"{self._room_max} responses wait for those of earlier requests, as "
+                    "preserve_ordering wants it; there is no room for more"
+                )
+            self._held_back = self._waits = True
+            entered = self._room.acquire(timeout=STALLED_MAX_S)
+            self._waits = False
+            if not entered:
+                raise StalledError(f"the client has taken no response for {STALLED_MAX_S:g} s")
         if self._opened:
             self._room.release()  # for the next thread that waits
             return False
         return True
+
+    def was_held_back(self) -> bool:
+        """Return whether a thread waits here, or had to since the last call."""
+        held_back, self._held_back = self._held_back, False
+        return held_back or self._waits
 
     def leave(self) -> None:
         """Note that one response was received."""

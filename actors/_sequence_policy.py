@@ -405,6 +405,14 @@ class SequencePolicy:
             if sequence.queue:
                 self._abandon(sequence, SequenceEndReason.UNLOAD, error, now_s)
 
+    def make_room(self, now_s: float) -> None:
+        """End the sequences that have no request, if others wait for their slots.
+
+        For a stop, which does not wait for requests that may never come.
+        """
+        if self._backlog:
+            self.end_idle(now_s)
+
     def end_idle(self, now_s: float) -> None:
         """End every sequence that has no request, since its model is unloaded."""
         for sequence in self._ids.all_latest():

@@ -22,7 +22,7 @@ from ..protocol.infer_wire import (
     peek_request_id,
 )
 from ..protocol.pb import inference as pb
-from ..protocol.requests import InferResponse
+from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Buffer
 from .grpc_stream import GrpcStream
 from .inference import refuse_decoupled, submit
@@ -316,6 +316,19 @@ class _InferStream:
             self._ordered_arrived = trio.Event()
             await self._ordered_arrived.wait()
 
+    async def _sent(self, response: InferResponse, request: InferRequest) -> bool:
+        """Write one response; False if it cannot be written, which ends its request alone."""
+        try:
+            await self._stream.send_buffers(encode_stream_response(response, request))
+        except RequestError as error:
+            if self._grpc_errors:
+                raise
+            version = request.model_version
+            failed = InferResponse(response.model_name, version, request.id, error=error)
+            await self._stream.send_buffers(encode_stream_response(failed, request))
+            return False
+        return True
+
     async def _answer(self, entry: _InFlight) -> None:
         """Write every response of one request."""
         reply, stream = entry.reply, self._stream
@@ -332,7 +345,8 @@ class _InferStream:
                 elif not response.empty or entry.empty_final:
                     if response.empty or response.error is not None:
                         response.model_version = reply.request.model_version  # as it was asked for
-                    await stream.send_buffers(encode_stream_response(response, reply.request))
+                    if not await self._sent(response, reply.request):
+                        return
                 if response.final:
                     return
         except RequestError as error:

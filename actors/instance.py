@@ -28,7 +28,7 @@ from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.requests import InferResponse
 from ._completion import CUT_OFF, Completion, nanoseconds
 from ._device_link import Device
-from ._response_gate import ResponseGate
+from ._response_gate import ResponseGate, StalledError
 from .messages import Execute, Infer, InstanceIdle, Reschedule, Retry, SchedulerMessage
 
 Inbox: TypeAlias = trio.MemoryReceiveChannel[Execute]
@@ -150,14 +150,14 @@ class Instance:
             del self._open[infer]
 
     async def _execute(self, execute: Execute) -> None:
+        for infer in execute.infers:
+            self._open[infer] = execute
         if execute.ends:
             await self._device.run(self._tell_ends, execute.ends, hang_s=self._hang_s)
         if not execute.fillers:  # else each holds a position that means something to the model
             self._drop_cancelled(execute)
         if not execute.infers:
             return
-        for infer in execute.infers:
-            self._open[infer] = execute
         rows: Sequence[Infer | None] = execute.infers
         if execute.fillers:
             rows = [row for _, row in execute.rows()]
@@ -174,10 +174,17 @@ class Instance:
             elif not self._decoupled:
                 self._answer(execute, rows, batch)
 
-        await self._device.run(self._run_model, batch, then=end, hang_s=self._hang_s)
+        await self._device.run(
+            self._run_model, batch, then=end, hang_s=self._hang_s, excused=self._held_back
+        )
         if batch.rescheduled:
             wanted = [rows[position] for position in sorted(batch.rescheduled)]
             await self._reschedule([infer for infer in wanted if infer is not None])
+
+    def _held_back(self) -> bool:
+        """Whether a thread of the model had to wait for a client lately: it does not hang then."""
+        held_back = [gate.was_held_back() for gate in self._gates.values()]
+        return any(held_back)
 
     async def _reschedule(self, infers: Sequence[Infer]) -> None:
         """Let the scheduler have requests again that want another turn."""
@@ -214,6 +221,7 @@ class Instance:
         now_s = trio.current_time()
         for infer in execute.infers:
             if infer.request.cancelled:
+                del self._open[infer]
                 self._completion.drop(infer, now_s)
         execute.infers = [infer for infer in execute.infers if not infer.request.cancelled]
 
@@ -294,14 +302,14 @@ class Instance:
         It blocks a thread of the model while too many responses to a request wait to be received.
         An end never waits, nor does the event loop, where a lost response sender may be collected;
         nor does a response that is held back for another request, whose turn the wait could keep
-        from coming.
+        from coming: a request that makes too many of them fails.
         """
         token = trio.lowlevel.current_trio_token()
         loop_thread = self._loop_thread
-        waits = not self._completion.ordered
+        completion = self._completion
         gates: list[ResponseGate] = []
         for infer in rows:
-            gate = ResponseGate()
+            gate = ResponseGate(ordered=completion.ordered)
             gates.append(gate)
             if infer is None:
                 gate.open()
@@ -313,9 +321,14 @@ class Instance:
 
         def post(index: int, response: InferResponse) -> None:
             infer = rows[index]
-            bounded = waits and not response.final and threading.get_ident() != loop_thread
-            if infer is not None and (not bounded or gates[index].enter()):
-                token.run_sync_soon(self._posted, infer, response)
+            bounded = not response.final and threading.get_ident() != loop_thread
+            if infer is None:
+                return
+            try:
+                if not bounded or gates[index].enter(waits=completion.is_first(infer)):
+                    token.run_sync_soon(self._posted, infer, response)
+            except StalledError as error:
+                token.run_sync_soon(self._stalled, infer, str(error))
 
         return post
 
@@ -330,6 +343,15 @@ class Instance:
         executed_ns = nanoseconds(now_s - execute.dispatched_s)
         self._end(infer, response, execute, (0, executed_ns, 0), now_s)
         self._ended(infer)
+
+    def _stalled(self, infer: Infer, why: str) -> None:
+        """Give a request up whose responses nobody takes: others wait for the model."""
+        if infer in self._open:
+            del self._open[infer]
+            error = RequestError(ErrorCode.UNAVAILABLE, why, reason=FailureReason.OTHER)
+            self._completion.fail(infer, error, trio.current_time())
+            self._ended(infer)
+            infer.request.cancelled = True  # for the model, which may still work on it
 
     def _cancelled(self, infer: Infer) -> None:
         """End a request at once: its model may never do."""

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import final
 
 import trio
@@ -33,6 +34,9 @@ UNLOAD_MAX_S = 5.0
 HANGING_MAX = 8
 """Threads that hang, of one instance: each keeps its memory, and may never be heard of again. With
 that many, something is broken that restarts do not mend."""
+
+LOAD_AGAIN_FACTOR = 10
+"""How much longer than before a load may take when hanging instances are replaced."""
 
 _logger = logging.getLogger(__name__)
 
@@ -83,27 +87,34 @@ class InstanceSlot:
         self._device: Device | None = None
         self._model: ModelInstance | None = None
         self._hanging: list[Device] = []
+        self._load_s = 0.0
 
     @property
     def hears_sequence_ends(self) -> bool:
         """Whether the loaded model wants to know which of its sequences are over."""
         return bool(getattr(self._model, "hears_sequence_ends", False))
 
-    async def load(self) -> None:
+    async def load(self, hang_s: float = inf) -> None:
         """Make the device and load the model on it.
+
+        Args:
+          hang_s: How long that may take, in seconds.
 
         Raises:
           RequestError: the model cannot be loaded.
+          DeviceHungError: it took too long.
         """
+        start_s = trio.current_time()
         making = self._making
         device = self._device = making.device_factory(self.place)
         device.start()
         model = self._model = making.backend.create_instance(
             making.source, making.config, self.place
         )
-        error = await device.run(_load, model, self.place.name, making.warm_up)
+        error = await device.run(_load, model, self.place.name, making.warm_up, hang_s=hang_s)
         if error is not None:
             raise error
+        self._load_s = trio.current_time() - start_s
 
     async def run(self) -> None:
         """Serve until the inbox closes, then unload.
@@ -136,7 +147,10 @@ class InstanceSlot:
                 f"model instance '{self.place.name}' is given up: {len(self._hanging)} of its "
                 "threads hang"
             )
-        await self.load()
+        hang_s = self._making.hang_s
+        if hang_s < inf:
+            hang_s = max(hang_s, LOAD_AGAIN_FACTOR * self._load_s)
+        await self.load(hang_s)
 
     async def crashed(self) -> None:
         """Take the instance out of service."""

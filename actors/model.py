@@ -230,6 +230,7 @@ class Model:
         if errors:
             self.fail(errors[0])
             return False
+        self.version.loaded = True
         self._set_state(ModelState.READY)
         return True
 
@@ -266,6 +267,7 @@ class Model:
                 stopping=self._stopping,
             )
         except RestartBudgetSpentError as spent:
+            _logger.error("%r is UNAVAILABLE from now on: %s", self.version, spent)  # noqa: TRY400
             self.fail(RequestError(ErrorCode.INTERNAL, str(spent)))
             await self.stop(trio.current_time() + FAILED_DRAIN_S)
 
@@ -275,7 +277,13 @@ def _caching(
 ) -> Caching | None:
     """Return the cache in front of the scheduler, if model and server want one."""
     config, access = definition.config, definition.services.cache
-    if access is None or config.response_cache is None or not config.response_cache.enable:
+    if config.response_cache is None or not config.response_cache.enable:
+        return None
+    if access is None:
+        _logger.warning(
+            "model %r wants its responses cached, but the server has no cache; see --cache-config",
+            version.name,
+        )
         return None
     return Caching(
         model_name=version.name,

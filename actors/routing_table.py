@@ -42,8 +42,6 @@ class Submits(Protocol):
         """Take a validated request; see `ModelVersion.submit`."""
 
 
-_SERVING = frozenset({ModelState.READY, ModelState.UNLOADING})
-
 UNLOADED = "unloaded"
 """The reason of a version that was unloaded on request; it does not count for readiness."""
 
@@ -59,6 +57,7 @@ class ModelVersion:
       state: Its life cycle; changed by its model subtree only.
       reason: Why it is UNAVAILABLE; else empty.
       load_duration_s: How long its load took, in seconds.
+      loaded: Whether its load succeeded, whatever became of it since.
       caching: Takes its requests in front of the scheduler, or None.
       explain: Returns how its scheduler forms batches, as JSON values; None if it forms none.
     """
@@ -77,6 +76,7 @@ class ModelVersion:
         self.state = ModelState.LOADING
         self.reason = ""
         self.load_duration_s = 0.0
+        self.loaded = False
         self.caching: Submits | None = None
         self.explain: Callable[[], dict[str, Any] | None] | None = None
         self._inbox = inbox
@@ -246,12 +246,15 @@ class RoutingTable:
         return [version for name in sorted(self._ready) for version in self._ready[name].values()]
 
     def serving_versions(self) -> list[ModelVersion]:
-        """Return every version that has requests or may get some, also while the server exits."""
+        """Return every version that has requests, may get some, or failed while it served.
+
+        Also while the server exits, since then it is watched as well.
+        """
         return [
             version
             for _, entry in self._sorted()
             for version in entry.versions
-            if isinstance(version, ModelVersion) and version.state in _SERVING
+            if isinstance(version, ModelVersion) and version.loaded and version.reason != UNLOADED
         ]
 
     def statistics_of(self, name: str = "", version: str = "") -> list[ModelVersion]:

@@ -90,6 +90,7 @@ class SequenceBatcher:
         self._stopping = False
         self._handled: SchedulerMessage | None = None
         self._slots: dict[int, SequenceSlot] = {}
+        self._restarts = 0
 
     def __repr__(self) -> str:
         return f"<SequenceBatcher {self._policy!r}, idle {self._idle}, busy {self._busy}>"
@@ -224,11 +225,14 @@ class SequenceBatcher:
             self._completion.refuse_pending(infer, error, now_s)
             return
         if restarts:
-            _logger.warning(
-                "sequence %r of model '%s' starts again before its end",
-                request.sequence_id,
-                request.model_name,
-            )
+            self._restarts += 1
+            if self._restarts & (self._restarts - 1) == 0:  # ever more rarely
+                _logger.warning(
+                    "sequence %r of model '%s' starts again before its end (such starts: %d)",
+                    request.sequence_id,
+                    request.model_name,
+                    self._restarts,
+                )
 
     def _fail_lost(self, infers: list[Infer], now_s: float) -> None:
         """End requests that an instance did not survive; none other has their state."""
@@ -240,6 +244,8 @@ class SequenceBatcher:
     def _act(self, now_s: float) -> None:
         """Do what is due: refuse what is over, hand out what is ripe."""
         self._policy.expire(now_s)
+        if self._stopping:
+            self._policy.make_room(now_s)
         take_s = inf if self._stopping else now_s
         for index in self._permitted(take_s):
             if not self._dispatch(index, take_s, now_s):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 EXTENSIONS = (
     "classification",
+    "sequence",
     "model_repository",
     "schedule_policy",
     "model_configuration",

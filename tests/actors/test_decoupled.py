@@ -9,20 +9,27 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from math import inf
 
+import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.builders import infer, model_config, serving
 from tests.support.fake_device import EchoBackend
+from tritrio.actors import _response_gate
 from tritrio.actors._completion import Completion
 from tritrio.actors._completion_order import CompletionOrder
 from tritrio.actors._device_link import DeviceLink
-from tritrio.actors._response_gate import RESPONSES_WAITING_MAX, ResponseGate
+from tritrio.actors._response_gate import (
+    RESPONSES_HELD_BACK_MAX,
+    RESPONSES_WAITING_MAX,
+    ResponseGate,
+)
 from tritrio.actors.instance import Instance
 from tritrio.actors.messages import Execute, Infer, InstanceIdle, SchedulerMessage
 from tritrio.backends.base import Batch, InstancePlace
-from tritrio.protocol.errors import FailureReason
+from tritrio.protocol.errors import ErrorCode, FailureReason
 from tritrio.protocol.requests import InferResponse
 from tritrio.protocol.statistics import ModelStatistics
 
@@ -141,7 +148,10 @@ class Threaded:
 
 @asynccontextmanager
 async def on_a_thread(
-    talk: Callable[[Batch], None], order: CompletionOrder | None = None
+    talk: Callable[[Batch], None],
+    order: CompletionOrder | None = None,
+    *,
+    hang_s: float = inf,
 ) -> AsyncIterator[Threaded]:
     to_instance, inbox = trio.open_memory_channel[Execute](1)
     outbox, from_instance = trio.open_memory_channel[SchedulerMessage](8)
@@ -158,6 +168,7 @@ async def on_a_thread(
         model=talker,
         completion=completion,
         decoupled=True,
+        hang_s=hang_s,
     )
     async with trio.open_nursery() as nursery, inbox, outbox, from_instance:
         nursery.start_soon(instance.run)
@@ -200,6 +211,57 @@ async def test_a_model_whose_client_does_not_read_is_blocked_until_the_client_le
         await threaded.idle()
         assert threaded.talker.ended.is_set()
         assert threaded.completion.statistics.failures[FailureReason.CANCELED] == 1
+
+
+async def test_a_client_that_takes_nothing_for_too_long_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_response_gate, "STALLED_MAX_S", BLOCKED_S)
+    async with on_a_thread(flood) as threaded:
+        deaf = infer(0)
+        threaded.execute(deaf)
+        await threaded.idle()
+        with trio.fail_after(PATIENCE_S):
+            responses = [await deaf.reply.receive() for _ in range(RESPONSES_WAITING_MAX + 1)]
+        error = responses[-1].error
+        assert error is not None
+        assert error.code is ErrorCode.UNAVAILABLE
+        assert "no response for 0.1 s" in error.message
+        assert deaf.request.cancelled
+        assert threaded.completion.statistics.fail.count == 1
+
+
+async def test_waiting_for_a_slow_client_is_not_hanging() -> None:
+    async with on_a_thread(flood, hang_s=BLOCKED_S) as threaded:
+        slow = infer(0)
+        threaded.execute(slow)
+        await trio.to_thread.run_sync(threaded.talker.ended.wait, 3 * BLOCKED_S)
+        with trio.fail_after(PATIENCE_S):
+            responses = [await slow.reply.receive() for _ in range(FLOOD)]
+        await threaded.idle()
+        assert [response.error for response in responses] == [None] * FLOOD
+        assert not threaded.device.abandoned
+
+
+async def test_a_request_that_is_held_back_fails_when_it_makes_too_many_responses() -> None:
+    def talk(batch: Batch) -> None:
+        for number in range(RESPONSES_HELD_BACK_MAX + 1):
+            batch.respond(1, part(number))
+        for index in range(2):
+            batch.respond(index, part(-1, final=True))
+
+    async with on_a_thread(talk, CompletionOrder()) as threaded:
+        infers = [infer(number) for number in range(2)]
+        threaded.execute(*infers)
+        await threaded.idle()
+        assert (await infers[0].reply.receive()).error is None
+        with trio.fail_after(PATIENCE_S):
+            responses = [
+                await infers[1].reply.receive() for _ in range(RESPONSES_HELD_BACK_MAX + 1)
+            ]
+        error = responses[-1].error
+        assert error is not None
+        assert "preserve_ordering" in error.message
 
 
 async def test_a_cancelled_instance_lets_its_blocked_model_end() -> None:

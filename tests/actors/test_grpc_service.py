@@ -88,6 +88,21 @@ async def test_errors_are_messages_in_their_place_and_do_not_end_the_stream(
         assert server.counts("plain") == (3, 1, 0)
 
 
+async def test_an_answer_without_room_fails_its_request_and_no_other_of_the_stream(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models, seconds={"plain": 1.0}, byte_budget=200_000) as server:
+        stream = server.grpc().stream()
+        stream.send(infer_message("plain", [[1]]))
+        stream.send(infer_message("repeat", [[7, 100_000]], request_id="large"))
+        stream.send(infer_message("plain", [[2]]))
+        stream.half_close()
+        assert await stream.done() == OK
+        large, first, second = answers(stream)
+        assert large == ("large", "the server's byte budget is used up; try again")
+        assert (first, second) == ([[1]], [[2]])
+
+
 async def test_stream_without_requests_ends_with_ok(
     autojump_clock: MockClock, models: Path
 ) -> None:

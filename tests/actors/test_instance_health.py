@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.support.builders import Served, model_config, serving
-from tests.support.fake_device import EchoBackend
+from tests.support.builders import Served, infer, model_config, serving
+from tests.support.fake_device import EchoBackend, FakeDevices
 from tritrio.actors import instance_slot
+from tritrio.actors._completion import Completion
+from tritrio.actors._device_link import DeviceHungError
 from tritrio.actors._restart_policy import RestartBudget
+from tritrio.actors.instance import Instance
+from tritrio.actors.messages import Execute, InstanceIdle, Retry, SchedulerMessage
 from tritrio.actors.routing_table import ModelState
-from tritrio.backends.base import Batch, DeviceFaultError, InstancePlace
+from tritrio.backends.base import (
+    Batch,
+    DeviceFaultError,
+    InstancePlace,
+    ModelSource,
+    SequenceEnd,
+    SequenceEndReason,
+)
 from tritrio.protocol.errors import ErrorCode, RequestError
 from tritrio.protocol.pb import inference as pb
 from tritrio.protocol.requests import InferResponse
+from tritrio.protocol.statistics import ModelStatistics
 
 BATCHING = pb.ModelDynamicBatching()
+SOURCE = ModelSource("model", 1, Path("/model"), Path("/model/1"))
 
 
 def error_of(response: InferResponse) -> RequestError:
@@ -157,3 +172,49 @@ async def test_an_instance_that_hangs_again_and_again_is_given_up(
         assert served.version.state is ModelState.UNAVAILABLE
         assert "2 of its threads hang" in served.version.reason
         assert len(served.devices.made) == 2
+
+
+async def test_a_replacement_that_hangs_while_it_loads_is_given_up_in_time(
+    autojump_clock: MockClock,
+) -> None:
+    budget = RestartBudget(intensity=2, period_s=1e6, backoff_s=0.5, backoff_max_s=0.5)
+    async with serving(model_config(), hang_s=2.0, budget=budget) as served:
+        fault_once(served)
+        served.devices.loads_take(1e6)
+        assert error_of(await served.ask(0)).code is ErrorCode.INTERNAL
+        assert error_of(await served.ask(1)).code is ErrorCode.UNAVAILABLE
+        assert served.elapsed_s() == 0.5 + 2.0 + 0.5 + 2.0
+        assert served.version.state is ModelState.UNAVAILABLE
+        assert "did not finish within 2 s" in served.version.reason
+
+
+async def test_requests_behind_the_notice_of_an_end_that_hangs_are_answered(
+    autojump_clock: MockClock,
+) -> None:
+    """A model that is told of the end of a sequence first, and hangs in that."""
+    outbox, from_instance = trio.open_memory_channel[SchedulerMessage](8)
+    to_instance, inbox = trio.open_memory_channel[Execute](1)
+    devices = FakeDevices(other_s=1e6)
+    device = devices(InstancePlace("model_0"))
+    device.start()
+    completion = Completion("model", "1", ModelStatistics())
+    instance = Instance(
+        index=0,
+        name="model_0",
+        inbox=inbox,
+        outbox=outbox,
+        device=device,
+        model=EchoBackend().create_instance(SOURCE, pb.ModelConfig(), InstancePlace("model_0")),
+        completion=completion,
+        hang_s=2.0,
+    )
+    waiting = infer(1)
+    ends = [SequenceEnd(7, SequenceEndReason.IDLE)]
+    to_instance.send_nowait(Execute([waiting], 0.0, ends=ends))
+    with pytest.raises(DeviceHungError):
+        await instance.run()
+    assert trio.current_time() == 2.0
+    assert isinstance(from_instance.receive_nowait(), InstanceIdle)
+    retry = from_instance.receive_nowait()
+    assert isinstance(retry, Retry)
+    assert retry.infers == [waiting]

@@ -35,6 +35,7 @@ def version(number: int, state: ModelState = ModelState.READY, reason: str = "")
     send.close()
     made.state = state
     made.reason = reason
+    made.loaded = state in {ModelState.READY, ModelState.UNLOADING}
     return made
 
 
@@ -141,6 +142,16 @@ def test_relaxed_readiness_is_that_of_the_server_alone() -> None:
     assert not router.ready()
     router.started()
     assert router.ready()
+
+
+def test_what_failed_while_it_served_is_still_measured() -> None:
+    router = Router()
+    failed, unloaded = version(1, ModelState.UNAVAILABLE, "crashed"), version(2)
+    failed.loaded = True
+    unloaded.state, unloaded.reason = ModelState.UNAVAILABLE, UNLOADED
+    never = version(3, ModelState.UNAVAILABLE, "no such file")
+    router.apply(ModelEntry("model", (failed, unloaded, never)))
+    assert router.measured_models() == [failed]
 
 
 def test_an_exiting_server_finds_nothing_and_is_live_but_not_ready() -> None:

@@ -122,7 +122,9 @@ async def test_a_second_start_ends_the_sequence_and_begins_another_in_its_slot(
             assert served.model.batches == [[">1", ">2"], ["-", "3"], ["-", ">4"], ["-", "5"]]
     assert served.model.ends == [(0, 7, "restarted"), (0, 9, "unload"), (0, 7, "unload")]
     (record,) = caplog.records
-    assert record.getMessage() == "sequence 7 of model 'model' starts again before its end"
+    assert record.getMessage() == (
+        "sequence 7 of model 'model' starts again before its end (such starts: 1)"
+    )
 
 
 @BOTH

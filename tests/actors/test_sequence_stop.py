@@ -56,6 +56,21 @@ async def test_while_a_model_stops_sequences_under_way_continue_and_none_starts(
     assert (0, 3, "unload") in served.model.ends
 
 
+@BOTH
+async def test_a_stop_gives_the_slot_of_an_idle_sequence_to_one_that_waits(
+    autojump_clock: MockClock, strategy: Strategy
+) -> None:
+    config = sequence_config(strategy(), max_batch_size=1, idle_ticks=102400)
+    async with sequences(config, seconds=0.25) as served:
+        assert answered(await served.ask(1, 1, ">")) == history(1)
+        waiting = served.submit(2, 2, ">")
+        await wait_all_tasks_blocked()
+        await served.stop(60.0)
+        assert answered(await waiting.receive()) == history(2)
+        assert served.elapsed_s() == 0.5
+    assert served.model.ends == [(0, 1, "unload"), (0, 2, "unload")]
+
+
 @pytest.mark.parametrize(
     "strategy",
     [partial(direct, 2048, 1.0), partial(oldest, delay_ticks=2048)],

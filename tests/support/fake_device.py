@@ -58,6 +58,7 @@ class FakeDevice:
         *args: *Ts,
         then: Callable[[T], None] | None = None,
         hang_s: float = inf,
+        excused: Callable[[], bool] = lambda: False,
     ) -> T:
         assert self.started
         assert not self.stopped
@@ -68,10 +69,11 @@ class FakeDevice:
         seconds = self._other_s if batch is None else self._seconds(self.place, batch)
         self._end_s = end_s = trio.current_time() + seconds
         try:
-            if seconds > hang_s:
+            while end_s - trio.current_time() > hang_s:
                 await trio.sleep(hang_s)
-                self.abandoned = True
-                raise DeviceHungError(f"did not finish within {hang_s:g} s")
+                if not excused():
+                    self.abandoned = True
+                    raise DeviceHungError(f"did not finish within {hang_s:g} s")
             await trio.sleep_until(end_s)
         except trio.Cancelled:
             with trio.move_on_after(ABANDON_AFTER_S, shield=True) as patience:
@@ -109,6 +111,10 @@ class FakeDevices:
         self._seconds: Seconds = seconds if callable(seconds) else lambda _, __: seconds
         self.made: list[FakeDevice] = []
         self.deadly: set[str] = set()
+
+    def loads_take(self, other_s: float) -> None:
+        """Set what any other job takes on devices that are made from now on."""
+        self._other_s = other_s
 
     def __call__(self, place: InstancePlace) -> Device:
         device = FakeDevice(place, self._seconds, self._other_s, self.deadly)
