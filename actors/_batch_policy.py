@@ -48,6 +48,7 @@ class BatchPolicy:
       strategy: The model's own say in what joins a batch. Each decision begins anew with it.
 
     Attributes:
+      model_name: As given.
       reason: Why the batch left that `take` returned last.
       rows: Rows of that batch.
       oldest_s: When the request of that batch was queued that waited longest, in clock seconds.
@@ -74,7 +75,7 @@ class BatchPolicy:
         strategy: BatchStrategy | None = None,
     ) -> None:
         assert rows_max >= 1
-        self._model_name = model_name
+        self.model_name = model_name
         self._rows_max = rows_max
         self._batching = batching
         self._preferred = frozenset(preferred_sizes or (rows_max,))
@@ -101,7 +102,7 @@ class BatchPolicy:
 
     def __repr__(self) -> str:
         queue = self._queue
-        return f"<BatchPolicy {self._model_name}: {len(queue)} requests, {queue.rows} rows>"
+        return f"<BatchPolicy {self.model_name}: {len(queue)} requests, {queue.rows} rows>"
 
     # What waits.
 
@@ -153,9 +154,10 @@ class BatchPolicy:
         self._rows_due = 0
         return self._queue.shed(share)
 
-    def oldest_queued_s(self) -> float:
-        """When the request that waits longest was queued, in clock seconds; `inf` with none."""
-        return self._queue.oldest_queued_s()
+    def oldest_due_s(self) -> float:
+        """When the request that waits longest had no wait for company left; `inf` with none."""
+        company_s = self._delay_max_s if self._batching else 0.0
+        return self._queue.oldest_queued_s() + company_s
 
     # What leaves.
 

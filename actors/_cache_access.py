@@ -6,12 +6,15 @@ A cache that cannot be used is no reason to fail a request: it is as if nothing 
 from __future__ import annotations
 
 import logging
+from math import inf
 from typing import Final, final
 
 import trio
 
-from ..memory.cache_config import CacheConfig, RedisConfig, make_cache
+from ..memory.cache_config import CacheConfig, LocalConfig, RedisConfig, make_cache
 from ..memory.response_cache import (
+    ENTRY_BYTES_MIN,
+    CacheBusyError,
     CacheFaultError,
     CacheKey,
     Entry,
@@ -40,6 +43,10 @@ HASHING_THREADS_MAX: Final = 2
 WAITING_THREADS_MAX: Final = 4
 """Threads beyond those that have a connection; they wait for one, no longer than `wait_timeout`."""
 
+BUSY_LOG_S: Final = 60.0
+"""Seconds between lines about calls for which a cache that works had too much to do; that is load,
+and no fault."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -65,6 +72,9 @@ class CacheAccess:
         self._rest_until_s = -1.0
         self._works = True
         self._loads = 0
+        self._answered_s = -inf
+        self._busy = 0
+        self._busy_logged_s = -inf
 
     def __repr__(self) -> str:
         return f"<CacheAccess to {self.cache!r}>"
@@ -104,7 +114,10 @@ class CacheAccess:
         return taken_ns
 
     async def lookup(self, key: CacheKey) -> tuple[Entry | None, int]:
-        """As `lookup_now`, of a cache that blocks; a fault counts as nothing found."""
+        """As `lookup_now`, of a cache that blocks.
+
+        A fault counts as nothing found, and so does too much load.
+        """
         start_s = trio.current_time()
         entry: Entry | None = None
         if start_s >= self._rest_until_s:
@@ -113,23 +126,39 @@ class CacheAccess:
                     entry = await self._call_in_thread(self.cache.lookup, key)
                 self._note_success()
             except Exception as fault:  # a cache is no reason to fail  # noqa: BLE001
-                self._note_fault(fault, f"a look-up took more than {LOOKUP_MAX_S} s")
+                self._note_failure(fault, start_s, f"a look-up took more than {LOOKUP_MAX_S} s")
         return entry, nanoseconds(trio.current_time() - start_s)
 
     async def insert(self, key: CacheKey, entry: Entry) -> int:
-        """As `insert_now`, of a cache that blocks; a fault means that the entry is not kept."""
+        """As `insert_now`, of a cache that blocks.
+
+        A fault means that the entry is not kept, and so does too much load.
+        """
         start_s = trio.current_time()
         if start_s >= self._rest_until_s:
             try:
                 with trio.fail_after(INSERT_MAX_S):
                     await self._call_in_thread(self.cache.insert, key, entry)
             except Exception as fault:  # a cache is no reason to fail  # noqa: BLE001
-                self._note_fault(fault, f"an insertion took more than {INSERT_MAX_S} s")
+                self._note_failure(fault, start_s, f"an insertion took more than {INSERT_MAX_S} s")
         return nanoseconds(trio.current_time() - start_s)
 
     async def key(self, name: str, version: str, load: str, request: InferRequest) -> CacheKey:
         """Return the key of a large request, without holding up the event loop."""
         return await self._hash_in_thread(request_key, name, version, load, request)
+
+    def _note_failure(self, fault: Exception, start_s: float, too_slow: str) -> None:
+        """Tell load from a fault: a cache that has answered others meanwhile only has much to do.
+
+        Once there was a fault, connections that are in use may be those that hang.
+        """
+        busy = isinstance(fault, CacheBusyError) or (
+            isinstance(fault, trio.TooSlowError) and self._answered_s > start_s
+        )
+        if busy and self._works:
+            self._note_busy()
+        else:
+            self._note_fault(fault, too_slow)
 
     def _note_fault(self, fault: Exception, too_slow: str) -> None:
         now_s = trio.current_time()
@@ -139,13 +168,22 @@ class CacheAccess:
         self._works = False
         if isinstance(fault, trio.TooSlowError):
             reason = too_slow
-        elif isinstance(fault, CacheFaultError):
+        elif isinstance(fault, CacheFaultError | CacheBusyError):
             reason = str(fault)
         else:
             reason = f"unexpected {type(fault).__name__}: {fault}"
         _logger.error("the response cache is not used for %g s: %s", REST_S, reason)
 
+    def _note_busy(self) -> None:
+        self._busy += 1
+        now_s = trio.current_time()
+        if now_s >= self._busy_logged_s + BUSY_LOG_S:
+            _logger.info("the response cache was too busy for %d calls", self._busy)
+            self._busy = 0
+            self._busy_logged_s = now_s
+
     def _note_success(self) -> None:
+        self._answered_s = trio.current_time()
         if not self._works:
             self._works = True
             _logger.info("the response cache is used again")
@@ -154,9 +192,17 @@ class CacheAccess:
 def open_cache(config: CacheConfig) -> CacheAccess:
     """Return access to the cache a configuration describes, on real threads.
 
+    Warns of a local cache in which nothing has room.
+
     Raises:
       RequestError: INVALID_ARG; the package it needs is missing.
     """
+    if isinstance(config, LocalConfig) and config.size_bytes < ENTRY_BYTES_MIN:
+        _logger.warning(
+            "the response cache of %d bytes keeps nothing, since an entry takes at least %d bytes",
+            config.size_bytes,
+            ENTRY_BYTES_MIN,
+        )
     connections = config.pool_size if isinstance(config, RedisConfig) else 0
     return CacheAccess(
         make_cache(config),

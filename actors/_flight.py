@@ -45,9 +45,10 @@ class Flight:
 
 
 def has_queue_timeouts(config: ModelConfig) -> bool:
-    """Whether requests may time out in the queue of a model.
+    """Whether requests that name no timeout may time out in the queue of a model.
 
-    Only where a queue policy has a default timeout: without one a request's own does not count.
+    Only where a queue policy has a default timeout. Of requests that name one, see
+    `counts_own_timeouts`.
     """
     batching = config.dynamic_batching
     if batching is None:
@@ -55,6 +56,24 @@ def has_queue_timeouts(config: ModelConfig) -> bool:
     policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
     return any(
         policy is not None and policy.default_timeout_microseconds > 0 for policy in policies
+    )
+
+
+def counts_own_timeouts(config: ModelConfig) -> bool:
+    """Whether a timeout that a request names counts somewhere in the queues of a model.
+
+    Dynamic batching ignores it unless a policy with a default timeout lets requests override that;
+    everything else heeds it, or hands it on to models that do.
+    """
+    batching = config.dynamic_batching
+    if batching is None:
+        return True
+    policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
+    return any(
+        policy is not None
+        and policy.allow_timeout_override
+        and policy.default_timeout_microseconds > 0
+        for policy in policies
     )
 
 

@@ -1,8 +1,9 @@
 """How much of the load is taken?  Pure: no trio, no clock, no I/O.
 
-Above a watermark of used memory, or of time spent in queues, the lowest priority levels of every
-model are shed: one level at once, and more the higher it rises. The highest level of a model, and
-a model without levels, are never shed; those are refused when the byte budget is used up.
+Above a watermark of used memory the lowest priority levels of every model are shed, and above one
+of time in a queue those of that queue's model: one level at once, and more the higher it rises.
+The highest level of a model, and a model without levels, are never shed; those are refused when the
+byte budget is used up.
 """
 
 from __future__ import annotations
@@ -48,6 +49,16 @@ class OverloadState:
 
 NORMAL = OverloadState()
 
+_STATES = (
+    NORMAL,
+    *[OverloadState(1 - step / PRESSURE_STEPS, False) for step in range(1, PRESSURE_STEPS + 1)],
+)
+
+
+def worse(one: OverloadState, other: OverloadState) -> OverloadState:
+    """Return the state that admits less."""
+    return one if one.admitted_share <= other.admitted_share else other
+
 
 def levels_admitted(count: int, share: float) -> int:
     """Return how many of a model's `count` levels are admitted: all with share 1, at least one.
@@ -58,18 +69,52 @@ def levels_admitted(count: int, share: float) -> int:
 
 
 @final
-class OverloadPolicy:
-    """Decides with hysteresis, so that load around a watermark does not switch back and forth.
+class Pressure:
+    """One measured value between its watermarks, and what to admit because of it.
 
-    Pressure is 0 below the high watermark and rises to 1 over some width above it. It falls as
-    slowly as if the load were still higher by the distance of the watermarks, and so reaches 0
-    at the low one.
+    There is a hysteresis, so that load around a watermark does not switch back and forth: pressure
+    is 0 up to the high watermark and rises to 1 over some width above it. It falls as slowly as if
+    the load were still higher by the distance of the watermarks, and so reaches 0 at the low one.
+
+    Args:
+      high: Above this, levels are shed.
+      low: At this, all are taken again; below `high`.
+      width: At `high` and this, only the highest level is left.
+
+    Attributes:
+      high: As given.
+    """
+
+    __slots__ = ("_low", "_value", "_width", "high")
+
+    def __init__(self, high: float, low: float, width: float) -> None:
+        self.high = high
+        self._low = low
+        self._width = width
+        self._value = 0.0
+
+    def observe(self, measured: float) -> OverloadState:
+        """Take what is measured, and return what to admit; an equal pressure gives one object."""
+        if measured <= self.high and not self._value:
+            return NORMAL
+        rising = (measured - self.high) / self._width
+        falling = (measured - self._low) / self._width
+        self._value = max(0.0, min(1.0, max(rising, min(self._value, falling))))
+        return _STATES[ceil(self._value * PRESSURE_STEPS)]
+
+
+@final
+class OverloadPolicy:
+    """The watermarks of a server: one memory, and many queues of which each has an age.
 
     Args:
       memory_high: Share of the byte budget above which levels are shed; in (0, 1).
       memory_low: Share at which all are taken again; below `memory_high`.
-      queue_age_high_s: Seconds that a request waits in a queue before levels are shed; > 0, and
-        inf is off.
+      queue_age_high_s: Seconds that a request waits in a queue, beyond its wait for company,
+        before levels are shed; > 0, and inf is off.
+
+    Attributes:
+      memory: Measured in shares of the byte budget.
     """
 
     def __init__(
@@ -81,64 +126,16 @@ class OverloadPolicy:
     ) -> None:
         assert 0 < memory_low < memory_high < 1
         assert queue_age_high_s > 0
-        self._memory = _Pressure(memory_high, memory_low, 1 - memory_high)
-        self._age: _Pressure | None = None
-        if queue_age_high_s < inf:
-            low_s = queue_age_high_s * QUEUE_AGE_LOW_SHARE
-            self._age = _Pressure(queue_age_high_s, low_s, queue_age_high_s)
-        self._pressure = 0
-        self._state = NORMAL
-        self._since_s = 0.0
-
-    @property
-    def memory_high(self) -> float:
-        """Share of the byte budget above which levels are shed."""
-        return self._memory.high
+        self.memory = Pressure(memory_high, memory_low, 1 - memory_high)
+        self._queue_age_high_s = queue_age_high_s
 
     @property
     def watches_age(self) -> bool:
         """Whether the queue age counts."""
-        return self._age is not None
+        return self._queue_age_high_s < inf
 
-    def observe(self, used_fraction: float, oldest_age_s: float, now_s: float) -> OverloadState:
-        """Take what is measured and return what to admit; the same object while that is the same.
-
-        Args:
-          used_fraction: Used share of the byte budget.
-          oldest_age_s: How long the request waits that waits longest, in seconds; 0 with none.
-          now_s: The time.
-        """
-        pressure = self._memory.observe(used_fraction)
-        if self._age is not None:
-            pressure = max(pressure, self._age.observe(oldest_age_s))
-        steps = ceil(pressure * PRESSURE_STEPS)
-        if steps != self._pressure:
-            if not self._pressure:
-                self._since_s = now_s
-            self._pressure = steps
-            self._state = NORMAL if not steps else OverloadState(1 - steps / PRESSURE_STEPS, False)
-        return self._state
-
-    def overloaded_for_s(self, now_s: float) -> float:
-        """Return how long the overload lasts, or the last one lasted until `now_s`."""
-        return now_s - self._since_s
-
-
-class _Pressure:
-    """One measured value between its watermarks, as a pressure from 0 to 1."""
-
-    __slots__ = ("_low", "_value", "_width", "high")
-
-    def __init__(self, high: float, low: float, width: float) -> None:
-        self.high = high
-        self._low = low
-        self._width = width
-        self._value = 0.0
-
-    def observe(self, measured: float) -> float:
-        if measured <= self.high and not self._value:
-            return 0.0
-        rising = (measured - self.high) / self._width
-        falling = (measured - self._low) / self._width
-        self._value = max(0.0, min(1.0, max(rising, min(self._value, falling))))
-        return self._value
+    def queue_age(self) -> Pressure:
+        """Return a new pressure for one queue, measured in seconds; needs `watches_age`."""
+        high_s = self._queue_age_high_s
+        assert high_s < inf
+        return Pressure(high_s, high_s * QUEUE_AGE_LOW_SHARE, high_s)

@@ -131,12 +131,13 @@ class Batcher:
             "scheduler": "dynamic" if rules["batching"] else "default",
             "rules": rules,
             "explains": self.explains,
+            "instances": {"idle": len(self._idle), "busy": len(self._busy)},
             "decisions": self._log.describe(self._policy, trio.current_time()),
         }
 
-    def oldest_queued_s(self) -> float:
-        """When the request that waits longest was queued, in clock seconds; `inf` with none."""
-        return self._policy.oldest_queued_s()
+    def oldest_due_s(self) -> float:
+        """Since when a request waits for an instance alone; see `BatchPolicy.oldest_due_s`."""
+        return self._policy.oldest_due_s()
 
     def heed(self, state: OverloadState, now_s: float) -> None:
         """Admit what the state of the server allows, and refuse the rest of what is queued."""
@@ -260,9 +261,10 @@ class Batcher:
             self._outboxes[index].send_nowait(Execute(infers, now_s))
         if policy.shape_splits and not splits:
             _logger.info(
-                "%r: requests of unequal shapes do not share a batch; the path /batching below "
-                "that of the model says which",
-                policy,
+                "model %r: requests of unequal shapes do not share a batch; "
+                "GET /v2/models/%s/batching says which",
+                policy.model_name,
+                policy.model_name,
             )
         if self._stopping and not (self._idle or self._busy):
             self._refuse_queued(now_s)  # no instance is left to work on it

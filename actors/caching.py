@@ -66,6 +66,8 @@ class Caching:
       enqueue: The way to the scheduler.
       shares_executions: Whether requests may wait for an equal one that is queued. Not where
         queues have timeouts (see `has_queue_timeouts`), for time runs only in the queue.
+      counts_own_timeouts: Whether that holds for a request that names a timeout, even if executions
+        are shared (see the function of that name).
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Caching:
         completion: Completion,
         enqueue: Enqueue,
         shares_executions: bool = True,
+        counts_own_timeouts: bool = True,
     ) -> None:
         self._name = model_name
         self._version = model_version
@@ -87,6 +90,7 @@ class Caching:
         self._statistics.cached = True
         self._enqueue = enqueue
         self._shares_executions = shares_executions
+        self._counts_own_timeouts = counts_own_timeouts
         self._flights: dict[CacheKey, Flight] = {}
         self._nursery: trio.Nursery | None = None
         self._closed = trio.Event()
@@ -168,9 +172,11 @@ class Caching:
 
     def _may_wait(self, flight: Flight, infer: Infer) -> bool:
         """Whether no rule of the queue is broken if a request waits for what is executed."""
-        inner = flight.inner
+        inner, request = flight.inner, infer.request
         return inner is None or (
-            self._shares_executions and inner.request.priority == infer.request.priority
+            self._shares_executions
+            and inner.request.priority == request.priority
+            and not (self._counts_own_timeouts and request.timeout_us)
         )
 
     # What happens on threads.

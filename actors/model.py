@@ -25,7 +25,7 @@ from ..protocol.pb.inference import ModelConfig, ModelInstanceGroupKind
 from ..protocol.statistics import ModelStatistics
 from ._completion import Completion
 from ._completion_order import CompletionOrder
-from ._flight import has_queue_timeouts
+from ._flight import counts_own_timeouts, has_queue_timeouts
 from ._instance_permits import InstancePermits
 from ._model_services import ModelServices
 from ._restart_policy import RestartPolicy
@@ -292,6 +292,7 @@ def _caching(
         completion=completion,
         enqueue=version.enqueue,
         shares_executions=not has_queue_timeouts(config),
+        counts_own_timeouts=counts_own_timeouts(config),
     )
 
 

@@ -31,6 +31,9 @@ many tiny answers cannot fill more memory than the cache was given."""
 OUTPUT_OVERHEAD_BYTES: Final = 256
 """What each output counts beside its bytes, likewise."""
 
+ENTRY_BYTES_MIN: Final = ENTRY_OVERHEAD_BYTES + OUTPUT_OVERHEAD_BYTES
+"""What an entry with an output counts at least; a cache with less room keeps nothing."""
+
 PARAMETER_OVERHEAD_BYTES: Final = 128
 """What each response parameter counts beside its texts, likewise."""
 
@@ -43,6 +46,10 @@ _PARAMETER_TYPES: Final = (bool, int, float, str)
 
 class CacheFaultError(Exception):
     """A cache cannot be used just now; the message says why, in one sentence without secrets."""
+
+
+class CacheBusyError(Exception):
+    """Other calls of this server kept one from being made; nothing is wrong with the cache."""
 
 
 class CachedOutput(NamedTuple):
@@ -145,13 +152,15 @@ class ResponseCache(Protocol):
 
         Raises:
           CacheFaultError: the cache cannot be used.
+          CacheBusyError: it has too much to do for us.
         """
 
     def insert(self, key: CacheKey, entry: Entry) -> None:
-        """Keep an entry unless its key has one already, or it is too large.
+        """Keep an entry unless its key has a good one already, or it is too large.
 
         Raises:
           CacheFaultError: the cache cannot be used.
+          CacheBusyError: it has too much to do for us.
         """
 
     def close(self) -> None:
@@ -222,8 +231,9 @@ def request_key(model_name: str, model_version: str, load: str, request: InferRe
     """Return the key of a request: equal for requests that a model cannot tell apart.
 
     It covers the model, its version, the inputs whatever their order (name, datatype, shape,
-    bytes), the names of the outputs asked for whatever their order, and the custom parameters.
-    It leaves out the id, the priority and the timeout, which are of the request and not of the
+    bytes), the names of the outputs asked for whatever their order, the custom parameters, and the
+    sequence if there is one (id, start, end), which a model may look at whatever schedules it. It
+    leaves out the id, the priority and the timeout, which are of the request and not of the
     answer, and how outputs are encoded (binary data, classes), which comes after the cache.
 
     Args:
@@ -233,7 +243,7 @@ def request_key(model_name: str, model_version: str, load: str, request: InferRe
       request: Checked against the model.
     """
     inputs = sorted(request.inputs.values(), key=_name)
-    header = (
+    header: tuple[object, ...] = (
         model_name,
         model_version,
         load,
@@ -241,6 +251,8 @@ def request_key(model_name: str, model_version: str, load: str, request: InferRe
         sorted([output.name for output in request.outputs]),
         sorted(request.parameters.items(), key=_first),
     )
+    if request.sequence_id or request.sequence_start or request.sequence_end:
+        header += (request.sequence_id, request.sequence_start, request.sequence_end)
     text = repr(header).encode("utf-8", "surrogatepass")
     digest = sha256(_LENGTH.pack(len(text)))
     digest.update(text)

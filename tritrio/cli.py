@@ -299,7 +299,8 @@ def _add_scheduling(add: Callable[..., object]) -> None:
         type=_limit_s,
         default=0,
         metavar="SECONDS",
-        help="refuse requests of low priority while others wait longer than this; 0 for never",
+        help="refuse a model's requests of low priority while its others wait longer than this for "
+        "an instance; 0 for never",
     )
 
 

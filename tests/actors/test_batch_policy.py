@@ -364,3 +364,12 @@ def test_whether_a_batch_is_ripe_can_be_asked_without_taking_it() -> None:
     assert alone.is_ripe(0.0)
     assert ids(alone.take(0.0)) == [1]
     assert alone.reason is BatchReason.ALONE
+
+
+@pytest.mark.parametrize(("batching", "due_s"), [(True, 1.5), (False, 1.0)])
+def test_a_request_is_due_once_it_no_longer_waits_for_company(batching: bool, due_s: float) -> None:
+    queue = BatchPolicy("model", rows_max=8, batching=batching, delay_max_s=0.5)
+    assert queue.oldest_due_s() == inf
+    for number in range(2):
+        add(queue, number, at_s=1.0 + number)
+    assert queue.oldest_due_s() == due_s

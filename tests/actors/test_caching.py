@@ -14,9 +14,10 @@ from tests.support.caching import Front, access_to, answer_of, caching_front
 from tests.support.fake_device import EchoBackend
 from tests.support.limits import TICK_S
 from tritrio.actors import caching as caching_module
-from tritrio.actors._flight import has_queue_timeouts
+from tritrio.actors._cache_access import open_cache
 from tritrio.backends.base import Batch
-from tritrio.memory.response_cache import LocalCache
+from tritrio.memory.cache_config import LocalConfig
+from tritrio.memory.response_cache import CachedOutput, Entry, LocalCache
 from tritrio.protocol.errors import ErrorCode, FailureReason, RequestError
 from tritrio.protocol.pb import inference as pb
 from tritrio.protocol.requests import InferRequest, InferResponse, RequestedOutput
@@ -121,6 +122,20 @@ async def test_an_answer_larger_than_the_cache_is_executed_each_time(
             assert value_of(await front.ask(7, str(index), shape=(1000,))) == 7
         assert front.counts()["executions"] == front.counts()["miss"] == 3
         assert (len(cache), cache.used_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(("size_bytes", "has_room"), [(767, False), (768, True)])
+async def test_a_cache_without_room_for_the_smallest_entry_says_so_when_it_is_opened(
+    size_bytes: int, has_room: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    access = open_cache(LocalConfig(size_bytes))
+    access.insert_now(bytes(32), Entry((CachedOutput("", "UINT8", (0,), b""),), {}))
+    assert (access.lookup_now(bytes(32))[0] is not None) == has_room
+    warning = (
+        "the response cache of 767 bytes keeps nothing, since an entry takes at least 768 bytes"
+    )
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ([] if has_room else [warning])
 
 
 async def test_parameters_of_the_response_are_part_of_a_hit(autojump_clock: MockClock) -> None:
@@ -293,40 +308,6 @@ async def test_if_a_stop_ends_the_first_the_others_are_refused_too(
         with pytest.raises(RequestError):
             front.submit(8, "late")
         assert front.counts()["fail"] == 4
-
-
-def timeouts(us: int, *, level: int = 0) -> pb.ModelDynamicBatching:
-    policy = pb.ModelQueuePolicy(default_timeout_microseconds=us, allow_timeout_override=True)
-    if level:
-        return pb.ModelDynamicBatching(priority_levels=2, priority_queue_policy={level: policy})
-    return pb.ModelDynamicBatching(default_queue_policy=policy)
-
-
-def test_a_queue_has_timeouts_where_a_policy_has_one() -> None:
-    assert not has_queue_timeouts(pb.ModelConfig())
-    assert not has_queue_timeouts(pb.ModelConfig(dynamic_batching=pb.ModelDynamicBatching()))
-    assert not has_queue_timeouts(pb.ModelConfig(dynamic_batching=timeouts(0)))
-    assert has_queue_timeouts(pb.ModelConfig(dynamic_batching=timeouts(1)))
-    assert has_queue_timeouts(pb.ModelConfig(dynamic_batching=timeouts(1, level=2)))
-
-
-async def test_where_queues_have_timeouts_each_request_keeps_its_own(
-    autojump_clock: MockClock,
-) -> None:
-    config = model_config(batching=timeouts(10**9), max_batch_size=1)
-    shares = not has_queue_timeouts(config)
-    async with caching_front(config, shares_executions=shares, seconds=BATCH_S) as front:
-        busy = front.submit(1, "busy")
-        await wait_all_tasks_blocked()
-        patient = front.submit(7, "patient")
-        hasty = front.submit(7, "hasty", timeout_us=15625)  # 16 ticks
-        error = (await answer_of(hasty)).error
-        assert front.served.elapsed_s() == 16 * TICK_S
-        assert error is not None
-        assert "timed out in the queue" in error.message
-        assert [value_of(await answer_of(reply)) for reply in (busy, patient)] == [1, 7]
-        assert value_of(await front.ask(7, "later", timeout_us=15625)) == 7
-        assert front.served.elapsed_s() == 2 * BATCH_S
 
 
 async def test_a_request_of_another_priority_does_not_wait_for_one_that_may_be_behind(

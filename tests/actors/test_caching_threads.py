@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
 
 import pytest
 import trio
@@ -19,11 +21,14 @@ from tests.support.caching import (
 )
 from tests.support.limits import TICK_S
 from tritrio.actors import caching as caching_module
-from tritrio.actors._cache_access import INSERT_MAX_S, LOOKUP_MAX_S, REST_S
+from tritrio.actors._cache_access import BUSY_LOG_S, INSERT_MAX_S, LOOKUP_MAX_S, REST_S
 from tritrio.actors.caching import HASHED_ON_LOOP_BYTES_MAX
-from tritrio.memory.response_cache import LocalCache, request_key
+from tritrio.memory.response_cache import CacheBusyError, LocalCache, request_key
 from tritrio.protocol.errors import ErrorCode, FailureReason, RequestError
 from tritrio.protocol.pb import inference as pb
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 CALL_S = 16 * TICK_S
 
@@ -113,6 +118,102 @@ async def test_faults_of_the_cache_are_misses_and_are_logged_once_a_rest(
         assert cache.lookups == 5
     lines = [record.getMessage() for record in caplog.records if "cache" in record.message]
     assert lines == ["the response cache is not used for 1 s: redis at host:1: no route"] * 5
+
+
+class PooledCache(NetworkCache):
+    """A cache whose connections are all in use for some calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_use = True
+
+    def _check(self) -> None:
+        if self.in_use:
+            raise CacheBusyError("all in use")
+
+
+async def test_a_cache_without_a_free_connection_is_a_miss_but_not_left_alone(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = PooledCache()
+    with caplog.at_level(logging.INFO, "tritrio"):
+        async with caching_front(access=access_to(cache)) as front:
+            for index in range(3):
+                assert value_of(await front.ask(7, str(index))) == 7
+                await front.landed()
+            assert (front.counts()["miss"], cache.lookups, cache.entries) == (3, 3, {})
+            cache.in_use = False
+            for index in range(2):
+                assert value_of(await front.ask(7, str(index))) == 7
+                await front.landed()
+            assert (front.counts()["hit"], cache.lookups) == (1, 5)
+            await trio.sleep(BUSY_LOG_S)
+            cache.in_use = True
+            await front.ask(8, "later")
+            await front.landed()
+    lines = [(line.levelname, line.args) for line in caplog.records if "cache" in line.message]
+    assert lines == [("INFO", (1,)), ("INFO", (6,))]
+
+
+async def test_connections_in_use_after_a_fault_may_be_those_that_hang(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache, calls = PooledCache(), VirtualThreads(1000.0)
+    async with caching_front(access=access_to(cache, calls=calls)) as front:
+        await front.ask(1, "hangs")
+        await trio.sleep(REST_S)
+        calls.seconds = 0.0
+        for number in range(2, 5):
+            assert value_of(await front.ask(number, "at rest")) == number
+        assert cache.lookups == 1
+    reasons = [line.args[1] for line in caplog.records if isinstance(line.args, tuple)]
+    assert reasons == ["a look-up took more than 0.25 s", "all in use"]
+
+
+class OneThread(VirtualThreads):
+    """Runs one job at a time; the others wait."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self._lock = trio.Lock()
+
+    async def __call__(self, job: Callable[[*Ts], T], /, *args: *Ts) -> T:
+        async with self._lock:
+            return await super().__call__(job, *args)
+
+
+async def test_look_ups_that_wait_for_others_for_too_long_are_no_fault(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = NetworkCache()
+    calls = OneThread(LOOKUP_MAX_S * 3 / 4)
+    with caplog.at_level(logging.INFO, "tritrio"):
+        async with caching_front(access=access_to(cache, calls=calls)) as front:
+            replies = [front.submit(number, "a") for number in range(4)]
+            for number, reply in enumerate(replies):
+                assert value_of(await answer_of(reply)) == number
+            assert front.served.elapsed_s() == LOOKUP_MAX_S
+            await front.landed()
+            assert cache.lookups == 1
+            await front.ask(9, "looked up at once")
+            assert cache.lookups == 2
+    lines = [line.levelname for line in caplog.records if "cache" in line.message]
+    assert lines == ["INFO"]
+
+
+async def test_after_a_look_up_in_vain_one_with_a_timeout_is_executed_by_itself(
+    autojump_clock: MockClock,
+) -> None:
+    access = access_to(NetworkCache(), calls=VirtualThreads(CALL_S))
+    async with caching_front(access=access, seconds=BATCH_S) as front:
+        replies = [front.submit(7, "patient"), front.submit(7, "hasty", timeout_us=15625)]
+        replies += [front.submit(7, "follows")]
+        assert value_of(await answer_of(replies[0])) == 7
+        assert value_of(await answer_of(replies[2])) == 7
+        error = (await answer_of(replies[1])).error
+        assert error is not None
+        assert error.message == "the request timed out in the queue after 15.6 ms"
+        assert front.served.backend.batches == [["patient"]]
 
 
 async def test_an_insertion_that_hangs_is_given_up(autojump_clock: MockClock) -> None:

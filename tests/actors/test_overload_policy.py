@@ -14,6 +14,7 @@ from tritrio.actors._overload_policy import (
     OverloadPolicy,
     OverloadState,
     levels_admitted,
+    worse,
 )
 from tritrio.actors.overload import AGE_INTERVAL_S, CHECK_INTERVAL_S, Overload
 from tritrio.memory.budget import ByteBudget
@@ -40,68 +41,69 @@ def test_levels_are_admitted_from_the_highest(count: int, share: float, expected
 
 
 def test_nothing_is_shed_up_to_the_watermark_and_something_just_above_it() -> None:
-    policy = memory_policy()
-    assert policy.observe(0.75, 0.0, 1.0) is NORMAL
-    state = policy.observe(0.751, 0.0, 2.0)
+    memory = memory_policy().memory
+    assert memory.observe(0.75) is NORMAL
+    state = memory.observe(0.751)
     assert state.admitted_share == 1 - 1 / 16
     assert not state.optional_work
 
 
 def test_more_is_shed_the_more_memory_is_used_and_at_the_end_all_but_the_highest_level() -> None:
-    policy = memory_policy()
-    shares = [policy.observe(used, 0.0, 0.0).admitted_share for used in (0.8125, 0.875, 1.0, 1.5)]
+    memory = memory_policy().memory
+    shares = [memory.observe(used).admitted_share for used in (0.8125, 0.875, 1.0, 1.5)]
     assert shares == [0.75, 0.5, 0.0, 0.0]
 
 
 def test_what_is_shed_is_taken_again_only_below_the_low_watermark() -> None:
-    policy = memory_policy()
-    assert policy.observe(0.875, 0.0, 0.0).admitted_share == 0.5
-    assert policy.observe(0.751, 0.0, 1.0).admitted_share == 0.5
-    assert policy.observe(0.625, 0.0, 1.0).admitted_share == 0.5
-    assert policy.observe(0.5625, 0.0, 2.0).admitted_share == 0.75
-    assert policy.observe(0.625, 0.0, 3.0).admitted_share == 0.75
-    assert policy.observe(0.501, 0.0, 4.0).admitted_share == 1 - 1 / 16
-    assert policy.overloaded_for_s(4.0) == 4.0
-    assert policy.observe(0.5, 0.0, 5.0) is NORMAL
-    assert policy.observe(0.75, 0.0, 6.0) is NORMAL
+    memory = memory_policy().memory
+    measured = (0.875, 0.751, 0.625, 0.5625, 0.625, 0.501)
+    shares = [memory.observe(used).admitted_share for used in measured]
+    assert shares == [0.5, 0.5, 0.5, 0.75, 0.75, 1 - 1 / 16]
+    assert memory.observe(0.5) is NORMAL
+    assert memory.observe(0.75) is NORMAL
 
 
 def test_load_around_the_watermark_changes_the_state_once() -> None:
-    policy = memory_policy()
+    memory = memory_policy().memory
     states: list[OverloadState] = []
     for step in range(100):
-        state = policy.observe(0.74 + 0.02 * (step % 2), 0.0, float(step))
+        state = memory.observe(0.74 + 0.02 * (step % 2))
         if not states or state is not states[-1]:
             states.append(state)
     assert len(states) == 2
 
 
-def test_the_age_of_a_queue_sheds_alone_and_with_memory_whichever_is_worse() -> None:
-    policy = OverloadPolicy(memory_high=0.75, memory_low=0.5, queue_age_high_s=2.0)
+def test_each_queue_has_a_pressure_of_its_own() -> None:
+    policy = OverloadPolicy(queue_age_high_s=2.0)
     assert policy.watches_age
-    assert policy.observe(0.0, 2.0, 0.0) is NORMAL
-    assert policy.observe(0.0, 3.0, 0.0).admitted_share == 0.5
-    assert policy.observe(0.8125, 3.0, 0.0).admitted_share == 0.5
-    assert policy.observe(0.9375, 3.0, 0.0).admitted_share == 0.25
-    assert policy.observe(0.0, 2.0, 0.0).admitted_share == 0.5
-    assert policy.observe(0.0, 1.0, 0.0) is NORMAL
+    one, other = policy.queue_age(), policy.queue_age()
+    assert one.observe(2.0) is NORMAL
+    assert one.observe(3.0).admitted_share == 0.5
+    assert other.observe(2.0) is NORMAL
+    assert one.observe(2.0).admitted_share == 0.5
+    assert one.observe(1.0) is NORMAL
+
+
+def test_the_worse_of_two_states_admits_less() -> None:
+    states = [NORMAL, OverloadState(0.5, False), OverloadState(0.0, False)]
+    for index, better in enumerate(states):
+        for bad in states[index:]:
+            assert worse(better, bad) is worse(bad, better) is bad
 
 
 def test_without_a_limit_the_age_does_not_count() -> None:
-    policy = memory_policy()
-    assert not policy.watches_age
-    assert policy.observe(0.0, 1e9, 0.0) is NORMAL
+    assert not memory_policy().watches_age
 
 
 class Member:
     """A scheduler that notes what it hears."""
 
     def __init__(self) -> None:
-        self.queued_s = inf
+        self.due_s = inf
         self.heard: list[tuple[float, float]] = []
 
-    def oldest_queued_s(self) -> float:
-        return self.queued_s
+    def oldest_due_s(self) -> float:
+        return self.due_s
 
     def heed(self, state: OverloadState, now_s: float) -> None:
         self.heard.append((now_s, state.admitted_share))
@@ -137,18 +139,70 @@ async def test_an_overload_ends_without_any_arrival(
         nursery.cancel_scope.cancel()
 
 
-async def test_the_oldest_request_of_any_scheduler_counts(autojump_clock: MockClock) -> None:
-    members = [Member(), Member()]
-    overload = Overload(ByteBudget(1000), OverloadPolicy(queue_age_high_s=2.0))
-    for member in members:
+def aged(*due_s: float) -> tuple[ByteBudget, Overload, list[Member]]:
+    """Two seconds of age are too many, for members whose requests are due since then."""
+    members = [Member() for _ in due_s]
+    budget = ByteBudget(1000)
+    policy = OverloadPolicy(memory_high=0.75, memory_low=0.5, queue_age_high_s=2.0)
+    overload = Overload(budget, policy)
+    for member, due in zip(members, due_s, strict=True):
+        member.due_s = due
         overload.join(member, 0.0)
+    return budget, overload, members
+
+
+def test_an_old_queue_sheds_requests_of_its_own_scheduler_alone() -> None:
+    _, overload, (young, old) = aged(9.0, inf)
     overload.check(10.0)
     assert overload.state is NORMAL
-    members[1].queued_s = 7.0
+    old.due_s = 7.0
     overload.check(10.0 + AGE_INTERVAL_S / 2)  # not looked at again so soon
-    assert overload.state is NORMAL
+    assert (old.heard, overload.state) == ([], NORMAL)
     overload.check(10.0 + AGE_INTERVAL_S)
-    assert [len(member.heard) for member in members] == [1, 1]
+    assert old.heard == [(10.0 + AGE_INTERVAL_S, 1 - 9 / 16)]
+    assert overload.state.admitted_share == 1 - 9 / 16
+    old.due_s = inf
+    overload.check(11.0)
+    assert old.heard[1:] == [(11.0, 1.0)]
+    assert overload.state is NORMAL
+    assert young.heard == []
+
+
+def test_a_request_that_may_still_wait_for_company_has_no_age() -> None:
+    _, overload, (member,) = aged(10.0)
+    overload.check(1.0)
+    overload.check(12.0)
+    assert member.heard == []
+    overload.check(13.0)
+    assert member.heard == [(13.0, 0.5)]
+
+
+def test_memory_is_everybodys_and_the_worse_counts() -> None:
+    budget, overload, (young, old) = aged(inf, 7.0)
+    budget.try_take(812)
+    overload.check(10.0)
+    assert (young.heard, old.heard) == ([(10.0, 0.75)], [(10.0, 0.5)])
+    budget.try_take(188)  # heard of at once, whenever ages were looked at
+    overload.check(10.0 + AGE_INTERVAL_S / 2)
+    late = Member()
+    overload.join(late, 10.25)
+    for member in (young, old, late):
+        assert member.heard[-1][1] == 0.0
+    budget.give_back(1000)
+    overload.check(10.5)
+    assert [member.heard[-1] for member in (young, late)] == [(10.5, 1.0)] * 2
+    assert old.heard[-1][1] < 0.5
+    overload.leave(old)
+    overload.check(11.0)
+    assert overload.state is NORMAL
+
+
+def test_who_joins_does_not_shed_for_the_age_of_another_queue() -> None:
+    _, overload, (old,) = aged(7.0)
+    overload.check(10.0)
+    late = Member()
+    overload.join(late, 10.0)
+    assert (len(old.heard), late.heard) == (1, [])
 
 
 def test_a_server_without_a_budget_is_not_overloaded() -> None:

@@ -145,7 +145,7 @@ def test_requests_of_a_lost_instance_go_first_and_alone_beyond_every_limit() -> 
         add(queue, number, at_s=1.0)
     queue.requeue(lost)
     assert len(queue) == 6
-    assert queue.oldest_queued_s() == 0.0
+    assert queue.oldest_due_s() == 0.0
     assert queue.add(infer(6), 1.0) is not None
     assert [ids(queue.take(1.0)) for _ in range(4)] == [[0], [1], [2], [3, 4, 5]]
 

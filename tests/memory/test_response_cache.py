@@ -87,11 +87,29 @@ def test_what_is_of_the_request_and_not_of_the_answer_does_not_matter() -> None:
     assert key(change=with_classes) == key(outputs=("X",))
 
 
+def in_sequence(
+    sequence_id: int | str, *, start: bool = False, end: bool = False
+) -> Callable[[InferRequest], None]:
+    def change(made: InferRequest) -> None:
+        made.sequence_id = sequence_id
+        made.sequence_start = start
+        made.sequence_end = end
+
+    return change
+
+
 DIFFERENT: dict[str, bytes] = {
     "as it is": key(),
     "other model": key(name="model2"),
     "other version": key(version="2"),
     "other load": key(load="2"),
+    "of a sequence": key(change=in_sequence(1)),
+    "of another sequence": key(change=in_sequence(2)),
+    "of a sequence with a name": key(change=in_sequence("1")),
+    "first of a sequence": key(change=in_sequence(1, start=True)),
+    "last of a sequence": key(change=in_sequence(1, end=True)),
+    "only one of a sequence": key(change=in_sequence(1, start=True, end=True)),
+    "first of no sequence": key(change=in_sequence(0, start=True)),
     "other bytes": key({"A": FOUR + 1}),
     "other shape": key({"A": FOUR.reshape(2, 2)}),
     "rows of one": key({"A": FOUR.reshape(4, 1)}),

@@ -21,6 +21,7 @@ from tritrio.actors.reply import Reply
 from tritrio.memory.budget import ByteBudget
 from tritrio.protocol.errors import ErrorCode, FailureReason, RequestError
 from tritrio.protocol.pb import inference as pb
+from tritrio.protocol.requests import InferResponse
 
 
 @asynccontextmanager
@@ -47,7 +48,11 @@ def queue_all(served: Served) -> list[Reply]:
 
 
 def error_of(reply: Reply) -> RequestError:
-    error = reply.receive_nowait().error
+    return error_of_answer(reply.receive_nowait())
+
+
+def error_of_answer(response: InferResponse) -> RequestError:
+    error = response.error
     assert error is not None
     return error
 
@@ -119,6 +124,41 @@ async def test_requests_that_wait_for_too_long_shed_the_lowest_levels(
             assert (await reply.receive()).error is None
         await trio.sleep(1.0)
         assert (await served.ask(9, priority=3)).error is None
+
+
+async def test_requests_that_wait_for_company_are_no_overload(autojump_clock: MockClock) -> None:
+    batching = pb.ModelDynamicBatching(
+        priority_levels=2, default_priority_level=2, max_queue_delay_microseconds=4_000_000
+    )
+    config = model_config(max_batch_size=4, batching=batching)
+    overload = Overload(ByteBudget(1000), OverloadPolicy(queue_age_high_s=0.25))
+    async with serving(config, seconds=1.0, overload=overload) as served:
+        replies = [served.submit(0)]
+        for number in range(1, 3):
+            await trio.sleep(1.0)
+            replies.append(served.submit(number))
+        assert [(await reply.receive()).error for reply in replies] == [None] * 3
+        assert served.elapsed_s() == 5.0
+        assert served.backend.batches == [["0", "1", "2"]]
+
+
+async def test_a_slow_model_sheds_nothing_of_an_idle_one(autojump_clock: MockClock) -> None:
+    overload = Overload(ByteBudget(1000), OverloadPolicy(queue_age_high_s=2.0))
+    batching = pb.ModelDynamicBatching(priority_levels=3, default_priority_level=2)
+    config = model_config(max_batch_size=1, batching=batching)
+    async with (
+        serving(config, seconds=1.0, overload=overload) as slow,
+        serving(config, overload=overload) as idle,
+    ):
+        replies = [slow.submit(number, priority=1) for number in range(6)]
+        low = slow.submit(6, priority=3)
+        assert error_of_answer(await low.receive()).code is ErrorCode.UNAVAILABLE
+        assert slow.elapsed_s() == 3.0
+        assert (await idle.ask(7, priority=3)).error is None
+        assert idle.elapsed_s() == 3.0
+        assert overload.state.admitted_share < 1.0
+        for reply in replies:
+            assert (await reply.receive()).error is None
 
 
 @pytest.mark.parametrize("waited_ticks", [0, 8])

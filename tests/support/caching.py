@@ -145,6 +145,7 @@ async def caching_front(
     *,
     access: CacheAccess | None = None,
     shares_executions: bool = True,
+    counts_own_timeouts: bool = True,
     **options: Any,
 ) -> AsyncIterator[Front]:
     """Serve a model behind a cache; at the end nothing may be left of any request.
@@ -153,6 +154,7 @@ async def caching_front(
       config: Of the model; one that batches nothing if not given.
       access: To the cache; a local one with room for everything if not given.
       shares_executions: As `Caching` takes it.
+      counts_own_timeouts: Likewise.
       options: What `serving` takes.
     """
     access = access or access_to(LocalCache(2**20))
@@ -164,6 +166,7 @@ async def caching_front(
             completion=served.model._scheduler._completion,  # type: ignore[attr-defined]
             enqueue=served.version.submit,
             shares_executions=shares_executions,
+            counts_own_timeouts=counts_own_timeouts,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(caching.run)
