@@ -281,8 +281,7 @@ class SequencePolicy:
 
         An error of the model leaves the state as it was, and the sequence goes on, as it does when
         the request was cancelled while it was executed. One that was cancelled before that is
-        missing from its sequence, which is over then, and so is one whose state nobody knows. An
-        iterative request is a sequence by itself.
+        missing from its sequence, which is over then, and so is one whose state nobody knows.
         """
         sequence = self._sequences.pop(infer, None)
         if sequence is None:
@@ -406,10 +405,7 @@ class SequencePolicy:
                 self._abandon(sequence, SequenceEndReason.UNLOAD, error, now_s)
 
     def make_room(self, now_s: float) -> None:
-        """End the sequences that have no request, if others wait for their slots.
-
-        For a stop, which does not wait for requests that may never come.
-        """
+        """End the sequences that have no request, if others wait for their slots: for a stop."""
         if self._backlog:
             self.end_idle(now_s)
 

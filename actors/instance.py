@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TypeAlias, final
@@ -135,19 +136,18 @@ class Instance:
         return True
 
     def _give_back(self, execute: Execute, fault: Exception) -> None:
-        """Let another instance execute what the device did not survive, once."""
+        """Let another instance execute what the device did not survive, once; fail the rest."""
         infers = [
             infer
             for infer in execute.infers
             if infer in self._open and not (self._decoupled or infer.retried)
         ]
         error = self._internal(f"did not survive the request: {cut_to(str(fault))}")
-        try:
+        with suppress(trio.WouldBlock, trio.BrokenResourceError):
             self._outbox.send_nowait(Retry(self._index, infers, error))
-        except (trio.WouldBlock, trio.BrokenResourceError):
-            return  # they are failed with the rest
-        for infer in infers:
-            del self._open[infer]
+            for infer in infers:
+                del self._open[infer]
+        self._fail_open(error)
 
     async def _execute(self, execute: Execute) -> None:
         for infer in execute.infers:

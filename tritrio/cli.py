@@ -57,6 +57,12 @@ def _positive(text: str) -> int:
     raise argparse.ArgumentTypeError(f"expected a number above 0, got '{text}'")
 
 
+def _byte_count(text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a number of bytes, got '{text}'")
+
+
 def _seconds(text: str) -> int:
     if text.isascii() and text.isdigit():
         return int(text)
@@ -254,7 +260,7 @@ def _add_cache(add: Callable[..., object]) -> None:
     )
     add(
         "--response-cache-byte-size",
-        type=_positive,
+        type=_byte_count,
         default=None,
         metavar="BYTES",
         help="the same as --cache-config local,size=BYTES",
