@@ -152,7 +152,7 @@ def test_a_file_of_strings_holds_their_wire_form(tmp_path: Path) -> None:
         ),
         (
             'dims: 4 input_data_file: ""',
-            "input 'A': file 'warmup' cannot be read: Is a directory",
+            "input 'A': 'warmup' must be a regular file",
         ),
         (
             'dims: 1 input_data_file: "../../outside"',
