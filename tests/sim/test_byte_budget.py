@@ -295,16 +295,18 @@ async def test_grpc_response_beyond_the_budget_is_unavailable_and_the_connection
         assert server.used_bytes == 0
 
 
-async def test_response_of_a_stream_beyond_the_budget_ends_the_stream(
+async def test_response_beyond_the_budget_ends_its_request_and_not_the_stream(
     autojump_clock: MockClock, models: Path
 ) -> None:
     async with memory_server(models, byte_budget=50_000) as server:
         client = server.grpc()
         stream = client.stream()
-        stream.send(infer_message("repeat", [[1, 1], [1, 20_000]]))
-        assert await stream.done() == UNAVAILABLE
-        assert stream.text == USED_UP
-        assert len(stream.messages) == 1
+        stream.send(infer_message("repeat", [[1, 1], [1, 20_000], [2, 1]]))
+        await stream.received(2)
+        assert stream.messages[1].error_message == USED_UP
+        stream.half_close()
+        assert await stream.done() == OK
+        assert len(stream.messages) == 2
         await wait_all_tasks_blocked()
         assert server.used_bytes == 0
         assert await client.infer("plain", [[1]]).done() == OK
