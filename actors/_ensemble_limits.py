@@ -1,18 +1,21 @@
-"""How many requests of one step run at a time, over all requests of an ensemble.
+"""How many requests of one step, and of a whole ensemble, run at a time.
 
-Source: `max_inflight_requests` of Triton's `ModelEnsembling`.
+Turns at single steps keep models from being flooded, but not tensors from piling up between a fast
+step and a slow one; places for whole requests do. A request has its place before it takes turns;
+a step with a turn waits at most for turns of later steps, so there is no circle in which all wait.
+Source: `max_inflight_requests` of Triton's `ModelEnsembling`; there, a step waits for the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import final
+from typing import Generic, TypeVar, final
 
-from ._ensemble_run import StepCall
+Holder = TypeVar("Holder")
 
 
 @final
-class StepLimit:
+class InflightLimit(Generic[Holder]):
     """Hands out a number of turns, first come, first served.
 
     Args:
@@ -24,24 +27,24 @@ class StepLimit:
     def __init__(self, inflight_max: int) -> None:
         self._inflight_max = inflight_max
         self._taken = 0
-        self._waiting: dict[StepCall, Callable[[StepCall], None]] = {}
+        self._waiting: dict[Holder, Callable[[Holder], None]] = {}
 
-    def take(self, call: StepCall, granted: Callable[[StepCall], None]) -> bool:
-        """Return whether a call may start now; if not, `granted(call)` says when it may."""
+    def take(self, holder: Holder, granted: Callable[[Holder], None]) -> bool:
+        """Return whether the holder has a turn now; if not, `granted(holder)` says when."""
         if self._inflight_max and self._taken >= self._inflight_max:
-            self._waiting[call] = granted
+            self._waiting[holder] = granted
             return False
         self._taken += 1
         return True
 
     def give_back(self) -> None:
-        """Note that a call has ended; whoever has waited longest gets its turn."""
+        """Note that a turn is over; whoever has waited longest gets it."""
         if self._waiting:
-            call = next(iter(self._waiting))
-            self._waiting.pop(call)(call)
+            holder = next(iter(self._waiting))
+            self._waiting.pop(holder)(holder)
         else:
             self._taken -= 1
 
-    def forget(self, call: StepCall) -> None:
-        """Take a call that waits out of the line."""
-        del self._waiting[call]
+    def forget(self, holder: Holder) -> None:
+        """Take somebody who waits out of the line."""
+        del self._waiting[holder]

@@ -14,6 +14,7 @@ from ..protocol.requests import Parameters
 from ..protocol.tensors import Tensor
 from ..protocol.wording import quoted
 from ._ensemble_graph import ROOT, EnsembleGraph, Plan, Step
+from ._ensemble_holdings import Holdings
 
 ITERATIONS_MAX: Final = 16
 """Iterations of one decoupled step and one request that run, or whose answers wait to be received:
@@ -59,9 +60,10 @@ class StepCall:
       inputs: Input of the model -> tensor; named as the ensemble names it.
       outputs: (output of the model, tensor) pairs to ask for.
       sequence: Parameters that override the request's sequence.
+      held: What it reads, each once, until its last response.
     """
 
-    __slots__ = ("inputs", "iteration", "outputs", "sequence", "step")
+    __slots__ = ("held", "inputs", "iteration", "outputs", "sequence", "step")
 
     def __init__(
         self,
@@ -70,12 +72,15 @@ class StepCall:
         inputs: dict[str, Tensor],
         outputs: tuple[tuple[str, str], ...],
         sequence: Parameters,
+        *,
+        held: tuple[Tensor, ...],
     ) -> None:
         self.step = step
         self.iteration = iteration
         self.inputs = inputs
         self.outputs = outputs
         self.sequence = sequence
+        self.held = held
 
 
 class Answer(NamedTuple):
@@ -98,6 +103,7 @@ class EnsembleRun:
       graph: The ensemble.
       plan: From `graph.plan`.
       request_id: For errors.
+      holdings: Told which tensors are held. Those of an answer are let go by whoever takes it.
 
     Attributes:
       answers: Responses that are ready and were not taken, in order.
@@ -106,6 +112,7 @@ class EnsembleRun:
     __slots__ = (
         "_answered",
         "_graph",
+        "_holdings",
         "_in_flight",
         "_live",
         "_plan",
@@ -115,10 +122,13 @@ class EnsembleRun:
         "answers",
     )
 
-    def __init__(self, graph: EnsembleGraph, plan: Plan, request_id: str = "") -> None:
+    def __init__(
+        self, graph: EnsembleGraph, plan: Plan, request_id: str, holdings: Holdings
+    ) -> None:
         self._graph = graph
         self._plan = plan
         self._request_id = request_id
+        self._holdings = holdings
         self._root = self._new_iteration(ROOT)
         self._live: dict[int, dict[Iteration, None]] = {origin: {} for origin in plan.members}
         self._ready: deque[tuple[Iteration, int]] = deque()
@@ -157,6 +167,7 @@ class EnsembleRun:
         Raises:
           RequestError: INVALID_ARG; an output that is needed can no longer be produced.
             UNSUPPORTED; the ensemble gives one response, but a decoupled step gave several.
+            UNAVAILABLE; there is no room for what it gave.
         """
         iteration = call.iteration
         if call.step.decoupled:
@@ -166,7 +177,11 @@ class EnsembleRun:
         if override := sequence_override(parameters):
             sequence = {**sequence, **override}
         given = {tensor.name: tensor for tensor in outputs}
+        if final:
+            self._let_go(call)
         for output, tensor in call.outputs:
+            if output in given:
+                self._holdings.take(given[output])
             why = f"{call.step} did not give its output '{output}'"
             self._set(iteration, tensor, Value(given.get(output), why, sequence))
         calls = self._calls()
@@ -179,10 +194,16 @@ class EnsembleRun:
           RequestError: as `respond`.
         """
         self._in_flight -= 1
+        self._let_go(call)
         self._finish(call.iteration)
         if self.done and not self._answered and not self._graph.decoupled:
             raise self._impossible(self._plan.outputs, f"{call.step} gave no response")
         return []
+
+    def _let_go(self, call: StepCall) -> None:
+        """Note that a step needs its inputs no longer; idempotent."""
+        held, call.held = call.held, ()
+        self._holdings.let_go(held)
 
     def _new_iteration(self, origin: int) -> Iteration:
         plan = self._plan
@@ -227,19 +248,21 @@ class EnsembleRun:
         return calls
 
     def _take(self, iteration: Iteration, reader: int) -> dict[str, Value]:
-        """Return the tensors of a reader, and let go of those that nobody else reads.
+        """Return the tensors of a reader, who holds them now; forget those that nobody else reads.
 
         A tensor of the root that iterations read stays: there may always be another iteration.
         """
         values: dict[str, Value] = {}
         for tensor in self._plan.needs[reader]:
-            if tensor not in iteration.values:
-                values[tensor] = self._root.values[tensor]
-                continue
-            values[tensor] = iteration.values[tensor]
-            iteration.left[tensor] -= 1
-            if not iteration.left[tensor]:
-                del iteration.values[tensor]
+            stays = tensor not in iteration.values
+            value = values[tensor] = (self._root if stays else iteration).values[tensor]
+            if not stays:
+                iteration.left[tensor] -= 1
+                if not iteration.left[tensor]:
+                    del iteration.values[tensor]
+                    continue  # the reader takes the place of the iteration
+            if value.tensor is not None:
+                self._holdings.share(value.tensor)
         return values
 
     def _call(
@@ -248,15 +271,17 @@ class EnsembleRun:
         """Return the request to a step; None if it cannot run, because an input is absent."""
         inputs: dict[str, Tensor] = {}
         sequence: Parameters = {}
+        held = tuple(value.tensor for value in values.values() if value.tensor is not None)
         for name, tensor in step.inputs:
             value = values[tensor]
             if value.tensor is not None:
                 inputs[name] = value.tensor
                 sequence.update(value.sequence)
             elif name not in step.optional:
+                self._holdings.let_go(held)
                 self._skip(step, iteration, f"{step} needs its input '{name}', but {value.why}")
                 return None
-        return StepCall(step, iteration, inputs, self._plan.wanted[step.index], sequence)
+        return StepCall(step, iteration, inputs, self._plan.wanted[step.index], sequence, held=held)
 
     def _skip(self, step: Step, iteration: Iteration, why: str) -> None:
         if step.decoupled:

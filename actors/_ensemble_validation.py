@@ -7,11 +7,11 @@ Source: Triton's validation of ensembles against their composing models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from graphlib import TopologicalSorter
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from ..protocol.config_ensemble import LATEST_VERSION, sources_of, step_label, steps_of
 from ..protocol.errors import RequestError, invalid_argument
@@ -20,6 +20,12 @@ from ..protocol.pb.inference import ModelConfig, ModelTransactionPolicy
 from ..protocol.tensors import Shape
 from ..protocol.wording import names_text, shape_text
 from ._ensemble_graph import ROOT, EnsembleGraph, Step
+
+NESTING_MAX: Final = 32
+"""Ensembles within one another. The end of a request ends those of its steps, and so on inwards, in
+calls within one another: some five a level, of the thousand that Python lets nest."""
+
+Found = TypeVar("Found", ModelSpec, ModelConfig)
 
 
 class _Form(NamedTuple):
@@ -31,28 +37,54 @@ class _Form(NamedTuple):
 
 
 def with_transaction_policy(
-    config: ModelConfig, find: Callable[[str, str], ModelSpec]
+    config: ModelConfig, find: Callable[[str, str], ModelConfig]
 ) -> ModelConfig:
     """Return the configuration of an ensemble that says whether it is decoupled.
 
     It is if one of its steps is, whatever was written. A step that cannot be found counts for
     nothing here; `make_graph` says why.
 
+    Args:
+      config: Of the ensemble, validated.
+      find: Returns the final configuration of a loaded version, or raises.
+
     Raises:
-      RequestError: INVALID_ARG; it is decoupled and wants its responses cached.
+      RequestError: INVALID_ARG; it wants its responses cached, but is decoupled or has sequences.
     """
     decoupled = False
     for index in range(len(steps_of(config))):
         with suppress(RequestError):
-            decoupled = decoupled or _find(config, index, find).decoupled
-    if decoupled and config.response_cache is not None and config.response_cache.enable:
-        raise invalid_argument(
-            f"ensemble '{config.name}': the response cache does not work with decoupled steps; "
-            "disable response_cache"
-        )
+            policy = _find(config, index, find).model_transaction_policy
+            decoupled = decoupled or (policy is not None and policy.decoupled)
+    if config.response_cache is not None and config.response_cache.enable:
+        _check_cache(config, find, decoupled=decoupled)
     config = deepcopy(config)
     config.model_transaction_policy = ModelTransactionPolicy(decoupled=decoupled)
     return config
+
+
+def too_deep(
+    waves: Sequence[Collection[str]], needed: Mapping[str, Collection[str]]
+) -> dict[str, RequestError]:
+    """Return the error of each ensemble that nests others deeper than `NESTING_MAX`.
+
+    Args:
+      waves: The ensembles, by how deep they nest.
+      needed: Ensemble -> the models it uses.
+    """
+    depths = {name: depth for depth, wave in enumerate(waves, 1) for name in wave}
+    errors: dict[str, RequestError] = {}
+    for name, depth in depths.items():
+        if depth <= NESTING_MAX:
+            continue
+        innermost = name
+        while depths[innermost] > 1:
+            innermost = max(needed[innermost], key=lambda each: depths.get(each, 0))
+        errors[name] = invalid_argument(
+            f"ensemble '{name}' nests ensembles {depth} deep, down to '{innermost}'; expected at "
+            f"most {NESTING_MAX}"
+        )
+    return errors
 
 
 def make_graph(
@@ -95,7 +127,7 @@ def version_text(model_version: int) -> str:
     return "" if model_version == LATEST_VERSION else str(model_version)
 
 
-def _find(config: ModelConfig, index: int, find: Callable[[str, str], ModelSpec]) -> ModelSpec:
+def _find(config: ModelConfig, index: int, find: Callable[[str, str], Found]) -> Found:
     step = steps_of(config)[index]
     version = version_text(step.model_version)
     try:
@@ -111,6 +143,55 @@ def _find(config: ModelConfig, index: int, find: Callable[[str, str], ModelSpec]
             f"{step_label(config, index)} needs {wanted} of model '{step.model_name}', which is "
             f"not loaded: {error.message}{hint}"
         ) from None
+
+
+def _check_cache(
+    config: ModelConfig, find: Callable[[str, str], ModelConfig], *, decoupled: bool
+) -> None:
+    """Check that nothing is lost where a response is taken from the cache."""
+    if decoupled:
+        raise invalid_argument(
+            f"ensemble '{config.name}': the response cache does not work with decoupled steps; "
+            "disable response_cache"
+        )
+    stateless: set[tuple[str, str]] = set()
+    for index in range(len(steps_of(config))):
+        model = _with_sequences(config, index, find, stateless)
+        if model:
+            raise invalid_argument(
+                f"ensemble '{config.name}': the response cache does not work with "
+                f"{step_label(config, index)}, since model '{model}' has sequence_batching and "
+                "answers by what came before; disable response_cache"
+            )
+
+
+def _with_sequences(
+    config: ModelConfig,
+    index: int,
+    find: Callable[[str, str], ModelConfig],
+    stateless: set[tuple[str, str]],
+) -> str:
+    """Return which model with sequences a step runs, itself or within an ensemble; else "".
+
+    Args:
+      config: Of the ensemble.
+      index: Of the step.
+      find: As of `with_transaction_policy`.
+      stateless: The versions that were looked at and have none; changed.
+    """
+    step = steps_of(config)[index]
+    key = step.model_name, version_text(step.model_version)
+    if key in stateless:
+        return ""
+    with suppress(RequestError):
+        model = _find(config, index, find)
+        if model.sequence_batching is not None:
+            return model.name
+        for inner in range(len(steps_of(model))):
+            if found := _with_sequences(model, inner, find, stateless):
+                return found
+    stateless.add(key)
+    return ""
 
 
 def _check_step(config: ModelConfig, index: int, spec: ModelSpec, model: ModelSpec) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
+from ..memory.budget import ByteBudget
 from ..protocol.errors import ErrorCode, RequestError
 from ._cache_access import CacheAccess
 from ._device_link import DeviceFactory, DeviceLink
@@ -27,6 +28,7 @@ class ModelServices:
       device_factory: Makes the devices of instances.
       budget: How often an instance may be restarted.
       hang_s: How long an execution may take before its instance is given up, in seconds.
+      byte_budget: What ensembles charge for tensors between their steps; None counts nothing.
       overload: What is admitted on the whole server; None admits everything.
       cache: Where responses are kept of models that want it; None for nowhere.
       limiter: Decides which instances execute; None lets all of them.
@@ -36,6 +38,7 @@ class ModelServices:
     device_factory: DeviceFactory = DeviceLink
     budget: RestartBudget = field(default_factory=RestartBudget)
     hang_s: float = inf
+    byte_budget: ByteBudget | None = None
     overload: Overload | None = None
     cache: CacheAccess | None = None
     limiter: RateLimiter | None = None

@@ -153,6 +153,7 @@ async def run_core(
             device_factory=options.device_factory,
             budget=options.budget,
             hang_s=options.hang_s,
+            byte_budget=budget,
             overload=overload,
             cache=access,
             limiter=None if options.rate_limits is None else RateLimiter(options.rate_limits),

@@ -11,11 +11,12 @@ from typing import TypeAlias, final
 import trio
 
 from ..backends.model_outputs import forms_of
+from ..memory.budget import ByteBudget
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.model_spec import ModelSpec
 from ._completion import Completion
 from ._ensemble_graph import EnsembleGraph
-from ._ensemble_limits import StepLimit
+from ._ensemble_limits import InflightLimit
 from ._ensemble_request import EnsembleParts, EnsembleRequest, Find
 from .messages import Infer, SchedulerMessage, Stop
 
@@ -33,6 +34,15 @@ class Ensemble:
     Lifetime: owns the inbox. After `Stop` the requests that run go on to their ends, and no
     further ones are taken; a cancellation cuts them off. However it ends, every request it still
     holds is answered.
+
+    Args:
+      inbox: What it receives.
+      completion: How requests end.
+      graph: The data flow. With a limit for each step, as many requests run as all steps together
+        may: a full pipeline does not wait, and nothing piles up between a fast and a slow step.
+      spec: What requests are checked against.
+      find: Returns the READY version of a model by name and version, or raises.
+      budget: Charged for the outputs of steps while they are held; None counts nothing.
     """
 
     def __init__(
@@ -43,6 +53,7 @@ class Ensemble:
         graph: EnsembleGraph,
         spec: ModelSpec,
         find: Find,
+        budget: ByteBudget | None = None,
     ) -> None:
         self._inbox = inbox
         self._completion = completion
@@ -51,7 +62,9 @@ class Ensemble:
             spec=spec,
             completion=completion,
             find=find,
-            limits=[StepLimit(graph.inflight_max) for _ in graph.steps],
+            budget=budget,
+            places=InflightLimit(graph.inflight_max * len(graph.steps)),
+            limits=[InflightLimit(graph.inflight_max) for _ in graph.steps],
             to_client={name: form.to_client for name, form in forms_of(spec).items()},
         )
         self._running = 0

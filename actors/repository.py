@@ -17,9 +17,9 @@ import trio
 
 from ..protocol.config_ensemble import composing_models
 from ..protocol.errors import ErrorCode, RequestError, invalid_argument
-from ..protocol.model_spec import ModelSpec
+from ..protocol.pb.inference import ModelConfig
 from ..protocol.wording import quoted
-from ._ensemble_validation import with_transaction_policy
+from ._ensemble_validation import too_deep, with_transaction_policy
 from ._model_preparation import PreparationSettings, PreparedVersion, prepare_model
 from ._model_services import ModelServices
 from ._repository_policy import Action, LoadModel, ModelFiles, RefuseModel, startup_actions, waves
@@ -84,8 +84,8 @@ class Repository:
         """
         return self._table.find(name, version)
 
-    def _find_spec(self, name: str, version: str) -> ModelSpec:
-        return self.find(name, version).spec
+    def _find_config(self, name: str, version: str) -> ModelConfig:
+        return self.find(name, version).config
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load everything; started once every load has ended, in success or not.
@@ -169,12 +169,13 @@ class Repository:
             for name, versions in prepared.items()
         }
         ordered, refused = waves(needed)
+        refused |= too_deep(ordered, needed)
         for name, error in refused.items():
             self._refuse(name, error)
         for wave in ordered:
             self._running.append([])
             async with trio.open_nursery() as loads:
-                for name in wave:
+                for name in (each for each in wave if each not in refused):
                     fault = self._unmet(name, needed[name])
                     if fault is not None:
                         self._refuse(name, fault)
@@ -231,7 +232,7 @@ class Repository:
         if config is not None:
             try:
                 if config.ensemble_scheduling is not None:
-                    config = with_transaction_policy(config, self._find_spec)
+                    config = with_transaction_policy(config, self._find_config)
                 definition = ModelDefinition(
                     source=prepared.source,
                     config=config,

@@ -114,6 +114,7 @@ def make_scheduler(definition: Scheduled, spec: ModelSpec, surroundings: Surroun
             graph=make_graph(config, spec, lambda name, version: find(name, version).spec),
             spec=spec,
             find=find,
+            budget=definition.services.byte_budget,
         )
     if config.sequence_batching is not None:
         return SequenceBatcher(

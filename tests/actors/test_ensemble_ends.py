@@ -41,6 +41,18 @@ async def test_an_error_names_ensemble_step_and_model_and_keeps_its_kind(
         assert statistics.failures[FailureReason.BACKEND] == statistics.fail.count == 1
 
 
+async def test_when_to_try_a_step_again_is_when_to_try_its_ensemble_again(
+    autojump_clock: MockClock,
+) -> None:
+    def busy(inputs: Arrays, _: InferRequest) -> Arrays:
+        raise RequestError(ErrorCode.UNAVAILABLE, "busy", retry_after_s=float(inputs["IN"][0]))
+
+    async with served(CHAIN, {"double": double, "add": busy}) as world:
+        error = await world.ask("e", {"X": [4]})
+        assert isinstance(error, RequestError)
+        assert error.retry_after_s == 8.0
+
+
 async def test_the_first_error_ends_all_that_runs_for_the_request(
     autojump_clock: MockClock,
 ) -> None:

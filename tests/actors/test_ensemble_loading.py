@@ -11,6 +11,7 @@ from trio.testing import MockClock
 from tests.actors.test_core import IDENTITY, add_model, reasons, running, states
 from tests.support.builders import infer_request
 from tests.support.fake_device import FakeDevices
+from tritrio.actors._ensemble_validation import NESTING_MAX
 from tritrio.actors._repository_policy import waves
 from tritrio.actors.core import Core
 from tritrio.actors.inference import submit
@@ -114,6 +115,51 @@ async def test_ensembles_that_use_each_other_are_refused_by_name(
         assert found["c"] == "Invalid argument: ensemble 'c' uses itself: 'c' -> 'a' -> 'b' -> 'c'"
         assert found["user"].startswith("Invalid argument: ensemble 'user' needs model 'a', which")
         assert states(core)["fine/1"] is READY
+
+
+async def test_ensembles_that_nest_too_deep_are_refused(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    add_model(tmp_path, "e0")
+    add_model(tmp_path, "e1", ensemble_of("e0"))
+    for depth in range(2, NESTING_MAX + 3):
+        add_model(tmp_path, f"e{depth}", ensemble_of("e0", f"e{depth - 1}"))
+    async with running(tmp_path, device_factory=FakeDevices(1.0)) as core:
+        deepest = f"e{NESTING_MAX}"
+        assert reasons(core) == {
+            f"e{depth}": (
+                f"Invalid argument: ensemble 'e{depth}' nests ensembles {depth} deep, down to "
+                f"'e1'; expected at most {NESTING_MAX}"
+            )
+            for depth in (NESTING_MAX + 1, NESTING_MAX + 2)
+        }
+        left = ask(core, deepest)
+        await trio.sleep(NESTING_MAX - 0.5)  # the innermost model runs
+        left.close()
+        assert (await ask(core, deepest).receive()).error is None
+
+
+@pytest.mark.parametrize("cache", ["", "response_cache { enable: true }"])
+async def test_an_ensemble_over_sequences_does_not_load_with_a_cache(
+    autojump_clock: MockClock, tmp_path: Path, cache: str
+) -> None:
+    add_model(tmp_path, "plain")
+    add_model(tmp_path, "counter", IDENTITY + "sequence_batching { }")
+    add_model(tmp_path, "inner", ensemble_of("plain", "counter"))
+    add_model(tmp_path, "direct", ensemble_of("plain", "counter") + cache)
+    add_model(tmp_path, "outer", ensemble_of("plain", "inner") + cache)
+    add_model(tmp_path, "fine", ensemble_of("plain", "plain") + "response_cache { enable: true }")
+    async with running(tmp_path) as core:
+        assert states(core)["fine/1"] is states(core)["inner/1"] is READY
+        refused = {
+            name: (
+                f"Invalid argument: ensemble '{name}': the response cache does not work with step "
+                f"1 (model '{model}'), since model 'counter' has sequence_batching and answers by "
+                "what came before; disable response_cache"
+            )
+            for name, model in (("direct", "counter"), ("outer", "inner"))
+        }
+        assert reasons(core) == (refused if cache else {})
 
 
 async def test_a_version_that_is_not_loaded_is_in_the_reason(
