@@ -61,6 +61,13 @@ class Device(Protocol):
             then; the device is `abandoned`, and `then` will not be called.
         """
 
+    def ask(self, job: Callable[[], T], done: Callable[[outcome.Outcome[T]], object]) -> None:
+        """Run a short job when the device is free, whether or not another one runs.
+
+        `done` gets what it did, on the event loop, unless the device ends before; it must not
+        raise.
+        """
+
     def stop(self) -> None:
         """End the device; does not wait, idempotent."""
 
@@ -138,6 +145,11 @@ class DeviceLink:
             raise DeviceHungError(f"did not finish within {hang_s:g} s")
         self._outcome = None
         return result.unwrap()
+
+    def ask(self, job: Callable[[], T], done: Callable[[outcome.Outcome[T]], object]) -> None:
+        """Queue a job behind the one that runs; see `Device`."""
+        assert self._thread is not None
+        self._thread.submit(done, job)
 
     def _abandon(self) -> None:
         self._abandoned = True

@@ -11,6 +11,7 @@ from ..protocol.errors import ErrorCode, RequestError
 from ._cache_access import CacheAccess
 from ._device_link import DeviceFactory, DeviceLink
 from ._restart_policy import RestartBudget
+from .bls import Calls
 from .overload import Overload
 from .rate_limiter import RateLimiter
 from .routing_table import ModelVersion
@@ -32,6 +33,7 @@ class ModelServices:
       overload: What is admitted on the whole server; None admits everything.
       cache: Where responses are kept of models that want it; None for nowhere.
       limiter: Decides which instances execute; None lets all of them.
+      calls: Takes the calls of models by models; None for none.
       find: Returns the READY version of a model by name and version (see `RoutingTable.find`).
     """
 
@@ -42,4 +44,5 @@ class ModelServices:
     overload: Overload | None = None
     cache: CacheAccess | None = None
     limiter: RateLimiter | None = None
+    calls: Calls | None = None
     find: Callable[[str, str], ModelVersion] = _find_nothing

@@ -171,10 +171,11 @@ class Caching:
             self._execute_alone(infer)
 
     def _may_wait(self, flight: Flight, infer: Infer) -> bool:
-        """Whether no rule of the queue is broken if a request waits for what is executed."""
+        """Whether it breaks no rule if a request waits for what is executed."""
         inner, request = flight.inner, infer.request
         return inner is None or (
             self._shares_executions
+            and request.call is None  # else it could be what the execution waits for
             and inner.request.priority == request.priority
             and not (self._counts_own_timeouts and request.timeout_us)
         )

@@ -6,6 +6,7 @@ One of the two places that wire actors to each other (the other is `model`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TypeVar, TypeVarTuple, final
 
 import trio
 
+from ..backends.metric_store import MetricStore
 from ..memory.budget import ByteBudget
 from ..memory.cache_config import CacheConfig
 from ..memory.response_cache import ResponseCache
@@ -25,6 +27,7 @@ from ._overload_policy import OverloadPolicy
 from ._rate_limit_policy import Capacities
 from ._restart_policy import RestartBudget
 from ._worker_threads import RunInThread, WorkerThreads
+from .bls import Calls
 from .overload import Overload
 from .rate_limiter import RateLimiter
 from .repository import Repository, RepositorySettings
@@ -87,6 +90,7 @@ class Core:
       router: Where frontends ask for models.
       budget: What frontends charge for what they hold.
       cache: Where responses are kept, or None.
+      custom_metrics: The metrics that models make themselves.
     """
 
     def __init__(
@@ -95,12 +99,14 @@ class Core:
         router: Router,
         budget: ByteBudget,
         cache: ResponseCache | None,
+        custom_metrics: MetricStore,
         repository: Repository,
         exit_timeout_s: float,
     ) -> None:
         self.router = router
         self.budget = budget
         self.cache = cache
+        self.custom_metrics = custom_metrics
         self._repository = repository
         self._exit_timeout_s = exit_timeout_s
         self._deadline_s: float | None = None
@@ -145,6 +151,7 @@ async def run_core(
     budget = ByteBudget(options.byte_budget)
     access = None if options.cache is None else open_cache(options.cache)
     overload = Overload(budget, OverloadPolicy(queue_age_high_s=options.overload_queue_age_s))
+    calls = Calls(lambda name, version: repository.find(name, version))  # noqa: PLW0108 - made below
     settings = RepositorySettings(
         repositories=options.repositories,
         preparation=PreparationSettings(options.auto_complete_config, options.backend_settings),
@@ -157,6 +164,7 @@ async def run_core(
             overload=overload,
             cache=access,
             limiter=None if options.rate_limits is None else RateLimiter(options.rate_limits),
+            calls=calls,
             find=router.find,
         ),
     )
@@ -165,21 +173,23 @@ async def run_core(
         router=router,
         budget=budget,
         cache=None if access is None else access.cache,
+        custom_metrics=calls.metrics,
         repository=repository,
         exit_timeout_s=options.exit_timeout_s,
     )
     fault: RequestError | None = None
-    async with trio.open_nursery() as watching:
-        await watching.start(overload.run)
-        async with trio.open_nursery() as nursery:
-            try:
-                await nursery.start(repository.run)
-            except RequestError as error:
-                fault = error
-            else:
-                router.started()
-                task_status.started(core)
-        watching.cancel_scope.cancel()
+    with closing(calls):
+        async with trio.open_nursery() as watching:
+            await watching.start(overload.run)
+            async with trio.open_nursery() as nursery:
+                try:
+                    await nursery.start(repository.run)
+                except RequestError as error:
+                    fault = error
+                else:
+                    router.started()
+                    task_status.started(core)
+            watching.cancel_scope.cancel()
     if access is not None:
         access.cache.close()
     if fault is not None:

@@ -18,14 +18,17 @@ def submit(version: ModelVersion, request: InferRequest, arrived_s: float) -> Re
     The caller waits on the reply and closes it, whatever happens.
 
     Raises:
-      RequestError: the request does not fit the model, or its queue takes no more; counted.
+      RequestError: the request does not fit the model, its queue takes no more, or it is part of
+        a call that would wait for itself; counted.
     """
+    reply = Reply(request)
     try:
         request_rules.validate(request, version.spec)
+        if request.call is not None:
+            request.call.join(reply, version)
     except RequestError as error:
         count_refusal(version, error, arrived_s)
         raise
-    reply = Reply(request)
     version.submit(Infer(request, reply, arrived_s))
     return reply
 

@@ -19,6 +19,7 @@ import trio
 from ..backends.base import (
     Batch,
     DeviceFaultError,
+    ExecutesAsync,
     HearsSequenceEnds,
     ModelInstance,
     PostResponse,
@@ -27,6 +28,7 @@ from ..backends.base import (
 from ..backends.fault_text import cut_to
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.requests import InferResponse
+from ._async_execution import run_async
 from ._completion import CUT_OFF, Completion, nanoseconds
 from ._device_link import Device
 from ._response_gate import ResponseGate, StalledError
@@ -46,6 +48,9 @@ class Instance:
     channels. A fault of the model fails one batch; a fault of the device, a hanging one included,
     ends the actor. Requests that a device did not survive are given back to the scheduler once, if
     no response has left yet. However it ends, the other requests it holds are answered.
+
+    Attributes:
+      executing: What it executes now.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class Instance:
         completion: Completion,
         decoupled: bool = False,
         hang_s: float = inf,
+        waited: Callable[[], bool] = lambda: False,
     ) -> None:
         self._index = index
         self._name = name
@@ -67,9 +73,14 @@ class Instance:
         self._outbox = outbox
         self._device = device
         self._model = model
+        self._async_model = (
+            model if isinstance(model, ExecutesAsync) and model.executes_async else None
+        )
         self._completion = completion
         self._decoupled = decoupled
         self._hang_s = hang_s
+        self._waited = waited
+        self.executing: Execute | None = None
         self._open: dict[Infer, Execute] = {}
         self._open_ended = trio.Event()
         self._gates: dict[Infer, ResponseGate] = {}  # of the open requests of a decoupled model
@@ -174,17 +185,32 @@ class Instance:
             elif not self._decoupled:
                 self._answer(execute, rows, batch)
 
-        await self._device.run(
-            self._run_model, batch, then=end, hang_s=self._hang_s, excused=self._held_back
-        )
+        self.executing = execute
+        try:
+            if self._async_model is None:
+                await self._device.run(
+                    self._run_model, batch, then=end, hang_s=self._hang_s, excused=self._excused
+                )
+            else:
+                error = await run_async(
+                    self._async_model,
+                    execute.infers,
+                    batch,
+                    failed=self._internal,
+                    hang_s=self._hang_s,
+                    excused=self._waited,
+                )
+                end(error)
+        finally:
+            self.executing = None
         if batch.rescheduled:
             wanted = [rows[position] for position in sorted(batch.rescheduled)]
             await self._reschedule([infer for infer in wanted if infer is not None])
 
-    def _held_back(self) -> bool:
-        """Whether a thread of the model had to wait for a client lately: it does not hang then."""
-        held_back = [gate.was_held_back() for gate in self._gates.values()]
-        return any(held_back)
+    def _excused(self) -> bool:
+        """Whether the model had to wait for a client or a call lately: it does not hang then."""
+        waited = [self._waited(), *[gate.was_held_back() for gate in self._gates.values()]]
+        return any(waited)
 
     async def _reschedule(self, infers: Sequence[Infer]) -> None:
         """Let the scheduler have requests again that want another turn."""

@@ -19,11 +19,13 @@ from ..backends.base import (
     InstancePlace,
     ModelInstance,
     ModelSource,
+    SaysReady,
 )
 from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.pb.inference import ModelConfig
 from ._completion import CUT_OFF, Completion
 from ._device_link import Device, DeviceFactory
+from ._readiness_check import ReadinessCheck
 from .instance import Instance
 from .messages import Execute, InstanceGone, SchedulerMessage
 from .supervisor import RestartBudgetSpentError
@@ -77,6 +79,7 @@ class InstanceSlot:
         inbox: trio.MemoryReceiveChannel[Execute],
         outbox: trio.MemorySendChannel[SchedulerMessage],
         completion: Completion,
+        waited: Callable[[], bool],
     ) -> None:
         self.place = place
         self._index = index
@@ -84,8 +87,11 @@ class InstanceSlot:
         self._inbox = inbox
         self._outbox = outbox
         self._completion = completion
+        self._waited = waited
         self._device: Device | None = None
         self._model: ModelInstance | None = None
+        self._instance: Instance | None = None
+        self._readiness = ReadinessCheck(place.name)
         self._hanging: list[Device] = []
         self._load_s = 0.0
 
@@ -93,6 +99,30 @@ class InstanceSlot:
     def hears_sequence_ends(self) -> bool:
         """Whether the loaded model wants to know which of its sequences are over."""
         return bool(getattr(self._model, "hears_sequence_ends", False))
+
+    @property
+    def executing(self) -> Execute | None:
+        """What the instance executes now."""
+        return None if self._instance is None else self._instance.executing
+
+    @property
+    def says_ready(self) -> bool:
+        """Whether the loaded model has a say in whether it is ready."""
+        return bool(getattr(self._model, "says_ready", False))
+
+    async def is_ready(self) -> bool:
+        """Return whether the instance is there and, if its model has a say in it, is ready.
+
+        A model that executes is asked later: until then what it said last holds.
+        """
+        device, model = self._device, self._model
+        if device is None or model is None or device.abandoned:
+            return False
+        if not isinstance(model, SaysReady) or not model.says_ready:
+            return True
+        if self.executing is not None:
+            return self._readiness.last
+        return await self._readiness.ask(device, model)
 
     async def load(self, hang_s: float = inf) -> None:
         """Make the device and load the model on it.
@@ -126,7 +156,7 @@ class InstanceSlot:
             await self._load_again()
         assert self._device is not None
         assert self._model is not None
-        instance = Instance(
+        self._instance = instance = Instance(
             index=self._index,
             name=self.place.name,
             inbox=self._inbox,
@@ -136,6 +166,7 @@ class InstanceSlot:
             completion=self._completion,
             decoupled=self._making.decoupled,
             hang_s=self._making.hang_s,
+            waited=self._waited,
         )
         await instance.run()
         await self.unload()

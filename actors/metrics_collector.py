@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 from typing import Protocol, final
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.utils import floatToGoString
 
+from ..backends.metric_store import MetricKind, MetricStore
 from ..memory.response_cache import LocalCache
 from ..protocol.errors import FailureReason
 from ..protocol.statistics import ModelStatistics
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
 
-_COUNTER_SUFFIX = re.compile(rb"^(# (?:HELP|TYPE) nv_\w+?)_total ", re.MULTILINE)
+_COUNTER_HEADER = re.compile(rb"^# HELP (\S+)_total (.*)\n# TYPE \1_total counter$", re.MULTILINE)
 
 
 class MeasuredModel(Protocol):
@@ -158,6 +161,7 @@ class ModelCollector:
     Args:
       models: Returns the model versions to report, each time it is scraped.
       cache: The response cache in the server's memory, if there is one.
+      custom: The metrics that models make themselves, if they may.
     """
 
     def __init__(
@@ -165,9 +169,11 @@ class ModelCollector:
         models: Callable[[], Iterable[MeasuredModel]],
         *,
         cache: LocalCache | None = None,
+        custom: MetricStore | None = None,
     ) -> None:
         self._models = models
         self._cache = cache
+        self._custom = custom
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family with one sample a model version."""
@@ -212,11 +218,31 @@ class ModelCollector:
             "gauge",
             ((labels, model.load_duration_s) for labels, model in models),
         )
+        if self._custom is not None:
+            yield from _custom_families(self._custom)
 
 
 def _labels(model: MeasuredModel) -> dict[str, str]:
     tags = {f"_{tag}": value for tag, value in model.metric_tags.items()}
     return {"model": model.name, "version": model.version, **tags}
+
+
+def _custom_families(store: MetricStore) -> Iterator[Metric]:
+    for name, description, kind, metrics in store.families():
+        family = Metric(name, description, kind.value)
+        for labels, metric in metrics:
+            if kind is MetricKind.HISTOGRAM:
+                for bound, count in zip(
+                    [*map(floatToGoString, metric.buckets), "+Inf"],
+                    accumulate(metric.counts),
+                    strict=True,
+                ):
+                    family.add_sample(f"{name}_bucket", {**dict(labels), "le": bound}, count)
+                family.add_sample(f"{name}_sum", dict(labels), metric.value)
+                family.add_sample(f"{name}_count", dict(labels), sum(metric.counts))
+            else:
+                family.add_sample(name, dict(labels), metric.value)
+        yield family
 
 
 def _family(
@@ -237,4 +263,4 @@ def render(registry: CollectorRegistry) -> bytes:
     The library names counters after OpenMetrics, ending in `_total`; Triton's dashboards ask for
     them as they are, so the header lines are brought in line with the samples.
     """
-    return _COUNTER_SUFFIX.sub(rb"\1 ", generate_latest(registry))
+    return _COUNTER_HEADER.sub(rb"# HELP \1 \2\n# TYPE \1 counter", generate_latest(registry))

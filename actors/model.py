@@ -30,6 +30,7 @@ from ._instance_permits import InstancePermits
 from ._model_services import ModelServices
 from ._restart_policy import RestartPolicy
 from .batcher import INBOX_CAPACITY, OUTBOX_CAPACITY
+from .bls import Calls
 from .caching import Caching
 from .instance_slot import InstanceMaking, InstanceSlot
 from .messages import Execute, PermitGranted, SchedulerMessage, Stop
@@ -134,7 +135,8 @@ class Model:
         self._caching = self.version.caching = _caching(definition, self.version, completion)
         self._slots: list[InstanceSlot] = []
         outboxes: list[trio.MemorySendChannel[Execute]] = []
-        for place in places:
+        self._calls = calls = definition.services.calls
+        for place in places if calls is None else map(calls.number, places):
             outbox, link = trio.open_memory_channel[Execute](OUTBOX_CAPACITY)
             self._slots.append(
                 InstanceSlot(
@@ -144,6 +146,7 @@ class Model:
                     inbox=link,
                     outbox=to_scheduler,
                     completion=completion,
+                    waited=partial(_waited, calls, place.number),
                 )
             )
             if not place.passive:
@@ -160,6 +163,8 @@ class Model:
         )
         self._scheduler = make_scheduler(definition, spec, surroundings)
         self.version.explain = self._scheduler.explain
+        if calls is not None:
+            calls.add_model(self.version, self._slots)
         self._to_scheduler = to_scheduler
         self._strategy = definition.strategy
         self._budget = definition.services.budget
@@ -185,6 +190,8 @@ class Model:
                     nursery.start_soon(slot.end)
             for permit in self._permits:
                 permit.close()
+            if self._calls is not None:
+                self._calls.remove_model(self.version, self._slots)
             if self._strategy is not None:
                 self._strategy.close()
 
@@ -202,6 +209,18 @@ class Model:
             await self._caching.settle()
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # stopped already
             await self._to_scheduler.send(Stop())
+
+    async def _check_ready(self) -> bool:
+        """Return whether the version is READY and the models of its instances say so too."""
+        answers: list[bool] = []
+
+        async def ask(slot: InstanceSlot) -> None:
+            answers.append(await slot.is_ready())
+
+        async with trio.open_nursery() as nursery:
+            for slot in self._slots:
+                nursery.start_soon(ask, slot)
+        return self.version.state is ModelState.READY and all(answers)
 
     def fail(self, error: RequestError) -> None:
         """Make the version UNAVAILABLE because of an error."""
@@ -231,6 +250,8 @@ class Model:
             self.fail(errors[0])
             return False
         self.version.loaded = True
+        if any(slot.says_ready for slot in self._slots):
+            self.version.check_ready = self._check_ready
         self._set_state(ModelState.READY)
         return True
 
@@ -334,6 +355,11 @@ def _warm_up(definition: ModelDefinition, spec: ModelSpec, instance: ModelInstan
         definition.config, spec, definition.source.model_directory, definition.initial_files
     )
     run_warmup(instance, samples, decoupled=spec.decoupled)
+
+
+def _waited(calls: Calls | None, number: int | None) -> bool:
+    """Return whether what an instance executes has waited for other models lately."""
+    return calls is not None and calls.waited(number)
 
 
 def _making(definition: ModelDefinition, spec: ModelSpec) -> InstanceMaking:

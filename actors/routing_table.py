@@ -6,7 +6,7 @@ A frontend looks a version up with one or two dictionary reads. Whatever changes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -59,6 +59,8 @@ class ModelVersion:
       load_duration_s: How long its load took, in seconds.
       loaded: Whether its load succeeded, whatever became of it since.
       caching: Takes its requests in front of the scheduler, or None.
+      check_ready: Returns whether it is READY and its model says so too, within a few seconds; None
+        if the model has no say in it.
       explain: Returns how its scheduler forms batches, as JSON values; None if it forms none.
     """
 
@@ -78,6 +80,7 @@ class ModelVersion:
         self.load_duration_s = 0.0
         self.loaded = False
         self.caching: Submits | None = None
+        self.check_ready: Callable[[], Awaitable[bool]] | None = None
         self.explain: Callable[[], dict[str, Any] | None] | None = None
         self._inbox = inbox
 

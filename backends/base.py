@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from ..protocol.pb.inference import ModelConfig
 from ..protocol.requests import InferRequest, InferResponse
+from .server_link import ServerLink
 
 PostResponse: TypeAlias = Callable[[int, InferResponse], None]
 """Takes (index of the request in its batch, response); may be called from any thread."""
@@ -49,6 +50,8 @@ class InstancePlace:
       device_id: GPU ordinal; 0 on the CPU.
       cpu_threads: The instance's share of the container's CPU quota; >= 1.
       passive: Whether the scheduler leaves it alone.
+      number: What the server calls it, among the instances of all its models.
+      server: What it may ask the server; None without one.
     """
 
     name: str
@@ -56,6 +59,8 @@ class InstancePlace:
     device_id: int = 0
     cpu_threads: int = 1
     passive: bool = False
+    number: int | None = None
+    server: ServerLink | None = None
 
 
 class Batch:
@@ -147,6 +152,38 @@ class HearsSequenceEnds(Protocol):
 
     def sequences_ended(self, ends: Sequence[SequenceEnd]) -> None:
         """Hear of sequences that this instance served; called on its thread between batches."""
+
+
+@runtime_checkable
+class ExecutesAsync(Protocol):
+    """An instance that can execute as a task of the event loop.
+
+    Attributes:
+      executes_async: Whether it wants to, in place of `execute`; constant once it is loaded.
+    """
+
+    executes_async: bool
+
+    async def execute_async(self, batch: Batch) -> None:
+        """As `ModelInstance.execute`, but on the event loop; may be cancelled."""
+
+
+@runtime_checkable
+class SaysReady(Protocol):
+    """An instance whose model has a say in whether it is ready.
+
+    Attributes:
+      says_ready: Whether it does; constant once it is loaded.
+    """
+
+    says_ready: bool
+
+    def is_ready(self) -> bool:
+        """Ask the model; called on the instance's thread between batches.
+
+        Raises:
+          RequestError: the model raised, or did not answer with a bool.
+        """
 
 
 class ModelInstance(Protocol):

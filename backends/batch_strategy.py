@@ -36,7 +36,8 @@ from ..protocol.wording import names_text, quoted
 from .base import ModelSource
 from .fault_text import cut_to, text_of
 from .parameters import parameter_text
-from .pb_objects import InferenceRequest, InferenceResponse
+from .pb_objects import InferenceResponse
+from .pb_request import InferenceRequest
 from .pb_tensor import TritonModelException
 from .private_imports import PrivateImports
 

@@ -1,8 +1,6 @@
-"""The requests, responses, senders and errors a Python model works with.
+"""The responses, senders and errors a Python model works with.
 
-Their names and methods are those of Triton's `triton_python_backend_utils`. Requests wrap the
-server's own request and look at a tensor only when the model does, so that a request costs about
-a microsecond.
+Their names and methods are those of Triton's `triton_python_backend_utils`.
 """
 
 # ruff: noqa: SLF001 - these classes are one unit; what a model sees are their methods
@@ -11,20 +9,16 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final, Protocol, Self, final
 
 from ..protocol.errors import ErrorCode
 from ..protocol.request_rules import INT64_MAX
-from ..protocol.requests import InferRequest, Parameters, ParameterValue, RequestedOutput
+from ..protocol.requests import InferRequest, InferResponse, Parameters, ParameterValue
 from ..protocol.wording import shown
 from .pb_tensor import Tensor, TritonModelException
 
-TRITONSERVER_REQUEST_FLAG_SEQUENCE_START: Final = 1
-TRITONSERVER_REQUEST_FLAG_SEQUENCE_END: Final = 2
-TRITONSERVER_REQUEST_RELEASE_ALL: Final = 1
-TRITONSERVER_REQUEST_RELEASE_RESCHEDULE: Final = 2
 TRITONSERVER_RESPONSE_COMPLETE_FINAL: Final = 1
 
 
@@ -96,7 +90,18 @@ class InferenceResponse:
             raise TritonModelException(f"error must be a TritonError, got {type(error).__name__}")
         self._tensors = tensors
         self._error = error
-        self._parameters = _checked_parameters(parameters) if parameters else None
+        self._parameters = checked_parameters(parameters) if parameters else None
+
+    @classmethod
+    def _received(cls, source: InferResponse) -> Self:
+        """Return what another model answered."""
+        response = cls.__new__(cls)
+        received = Tensor._received
+        response._tensors = [received(tensor) for tensor in source.outputs]
+        error = source.error
+        response._error = None if error is None else TritonError(error.message, error.code)
+        response._parameters = source.parameters or None
+        return response
 
     def output_tensors(self) -> list[Tensor]:
         """Return the outputs."""
@@ -208,163 +213,12 @@ class InferenceResponseSender:
                 self._answering.abandon(self._index)
 
 
-@final
-class InferenceRequest:
-    """One request.
-
-    Args:
-      request_id: The client's id.
-      correlation_id: The sequence; 0 and "" are none.
-      inputs: Input tensors.
-      requested_output_names: Outputs wanted; empty means all.
-      model_name: The model asked.
-      model_version: Its version; -1 is the latest.
-      flags: Sum of TRITONSERVER_REQUEST_FLAG_SEQUENCE_START and …_END.
-      timeout: Queue timeout in microseconds; 0 is none.
-      parameters: Name -> bool, int, float or str.
+def checked_parameters(parameters: Mapping[str, bool | int | float | str]) -> Parameters:
+    """Return parameters as the plain Python objects that every transport can carry.
 
     Raises:
-      TritonModelException: an argument is of another type; names the type found.
+      TritonModelException: a name or a value is of another type; names both.
     """
-
-    __slots__ = (
-        "_answering",
-        "_index",
-        "_output_names",
-        "_request",
-        "_reschedules",
-        "_sender",
-        "_tensors",
-    )
-
-    def __init__(  # noqa: PLR0917 - models may pass them by position
-        self,
-        request_id: str = "",
-        correlation_id: int | str = 0,
-        inputs: Sequence[Tensor] = (),
-        requested_output_names: Sequence[str] = (),
-        model_name: str = "",
-        model_version: int = -1,
-        flags: int = 0,
-        timeout: int = 0,
-        parameters: Mapping[str, bool | int | float | str] | None = None,
-    ) -> None:
-        request = InferRequest(model_name, "" if model_version < 0 else str(model_version))
-        request.id = request_id
-        request.sequence_id = correlation_id
-        request.timeout_us = timeout
-        request.parameters = _checked_parameters(parameters or {})
-        request.outputs = tuple([RequestedOutput(name) for name in requested_output_names])
-        self._request = request
-        self._answering: Answering | None = None
-        self._index = 0
-        self._sender: InferenceResponseSender | None = None
-        self._output_names: tuple[str, ...] = ()
-        self._reschedules = False
-        self._tensors: dict[str, Tensor] | None = {tensor.name(): tensor for tensor in inputs}
-        self.set_flags(flags)
-
-    @classmethod
-    def _received(
-        cls,
-        request: InferRequest,
-        index: int,
-        answering: Answering,
-        output_names: tuple[str, ...],
-    ) -> Self:
-        wrapper = cls.__new__(cls)
-        wrapper._request = request
-        wrapper._index = index
-        wrapper._answering = answering
-        wrapper._output_names = output_names
-        wrapper._reschedules = False
-        wrapper._tensors = None
-        wrapper._sender = (
-            InferenceResponseSender(answering, index, request) if answering.decoupled else None
-        )
-        return wrapper
-
-    def _inputs(self) -> dict[str, Tensor]:
-        tensors = self._tensors
-        if tensors is None:
-            received = Tensor._received
-            tensors = {name: received(source) for name, source in self._request.inputs.items()}
-            self._tensors = tensors
-        return tensors
-
-    def inputs(self) -> list[Tensor]:
-        """Return the inputs, always the same objects."""
-        return list(self._inputs().values())
-
-    def request_id(self) -> str:
-        """Return the client's id; may be empty."""
-        return self._request.id
-
-    def correlation_id(self) -> int | str:
-        """Return the sequence's id; 0 or "" if there is none."""
-        return self._request.sequence_id
-
-    def requested_output_names(self) -> list[str]:
-        """Return the outputs wanted: all of the model's if the client named none."""
-        return [output.name for output in self._request.outputs] or list(self._output_names)
-
-    def parameters(self) -> str:
-        """Return the custom parameters as JSON text."""
-        return json.dumps(self._request.parameters)
-
-    def flags(self) -> int:
-        """Return the sum of the sequence flags."""
-        request = self._request
-        start = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START if request.sequence_start else 0
-        end = TRITONSERVER_REQUEST_FLAG_SEQUENCE_END if request.sequence_end else 0
-        return start + end
-
-    def set_flags(self, flags: int) -> None:
-        """Set the sum of the sequence flags."""
-        self._request.sequence_start = bool(flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START)
-        self._request.sequence_end = bool(flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END)
-
-    def set_release_flags(self, flags: int) -> None:
-        """Say whether the request is done once `execute` has returned, as by default, or not.
-
-        With TRITONSERVER_REQUEST_RELEASE_RESCHEDULE an iterative model returns None for it and
-        gets it again.
-
-        Raises:
-          TritonModelException: it is neither that nor TRITONSERVER_REQUEST_RELEASE_ALL.
-        """
-        if flags not in {TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE}:
-            raise TritonModelException(
-                "the release flags must be TRITONSERVER_REQUEST_RELEASE_ALL or "
-                f"TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, flag {flags} is not supported"
-            )
-        self._reschedules = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
-
-    def timeout(self) -> int:
-        """Return the queue timeout in microseconds; 0 is none."""
-        return self._request.timeout_us
-
-    def is_cancelled(self) -> bool:
-        """Return whether nobody waits for the answer any more."""
-        return self._request.cancelled
-
-    def get_response_sender(self) -> InferenceResponseSender:
-        """Return the request's sender, always the same object.
-
-        Raises:
-          TritonModelException: the request did not come from a client.
-        """
-        if self._sender is None:
-            if self._answering is None:
-                raise TritonModelException(
-                    "only requests given to execute() have a response sender, this one was made"
-                )
-            self._sender = InferenceResponseSender(self._answering, self._index, self._request)
-        return self._sender
-
-
-def _checked_parameters(parameters: Mapping[str, bool | int | float | str]) -> Parameters:
-    """Return parameters as the plain Python objects that every transport can carry."""
     plain: Parameters = {}
     for name, value in parameters.items():
         if not isinstance(name, str):

@@ -12,8 +12,8 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from ..protocol.dtypes import BYTES, CONFIG_NUMBERS, datatype_of
-from ..protocol.tensors import Array, Tensor as ServerTensor
+from ..protocol.dtypes import BYTES, CONFIG_NUMBERS, NUMPY_DTYPES, datatype_of
+from ..protocol.tensors import Array, Tensor as ServerTensor, encode_bytes_elements
 from .bf16_dlpack import as_bf16, bf16_as_uint16, bf16_capsule
 
 _HOST = 1
@@ -101,6 +101,29 @@ class Tensor:
                 array = array.copy()
             self._array = array
         return array
+
+    def _to_send(self) -> ServerTensor:
+        """Return what goes to another model: the elements as they are now, to be read only.
+
+        Numbers share this tensor's memory.
+
+        Raises:
+          TritonModelException: the elements are of no Triton data type.
+        """
+        source = self._source
+        if self._array is None:
+            assert source is not None
+            raw = source.given_raw
+            if raw is not None:
+                return ServerTensor(self._name, source.datatype, source.shape, raw=raw)
+        datatype = self._datatype()
+        array = np.asarray(self.as_numpy())
+        if datatype == BYTES:
+            raw = encode_bytes_elements(array.ravel().tolist())
+            return ServerTensor(self._name, datatype, array.shape, raw=raw)
+        view = np.ascontiguousarray(array, NUMPY_DTYPES[datatype]).reshape(array.shape).view()
+        view.flags.writeable = False
+        return ServerTensor(self._name, datatype, array.shape, array=view)
 
     def is_cpu(self) -> bool:
         """Return True: all tensors are in host memory."""

@@ -8,28 +8,41 @@ Source: the documented interface of Triton's Python backend.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final, final
 
 import numpy as np
 
 from ..protocol.dtypes import BYTES, CONFIG_NUMBERS, NUMPY_DTYPES, PROTOCOL_NAMES, datatype_of
+from ..protocol.errors import RequestError
 from ..protocol.tensors import Array, Buffer, decode_bytes_elements, encode_bytes_elements
+from .pb_calls import ResponseIterator
+from .pb_context import required_context, required_server
+from .pb_metrics import Metric, MetricFamily
 from .pb_model_config import ModelConfig
 from .pb_objects import (
-    TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
-    TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
-    TRITONSERVER_REQUEST_RELEASE_ALL,
-    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     TRITONSERVER_RESPONSE_COMPLETE_FINAL,
-    InferenceRequest,
     InferenceResponse,
     InferenceResponseSender,
     TritonError,
 )
+from .pb_request import (
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
+    TRITONSERVER_REQUEST_RELEASE_ALL,
+    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
+    InferenceRequest,
+    InferenceTrace,
+    MemoryType,
+    PreferredMemory,
+)
 from .pb_tensor import Tensor, TritonModelException
 
 __all__ = [
+    "TRITONSERVER_MEMORY_CPU",
+    "TRITONSERVER_MEMORY_GPU",
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END",
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
     "TRITONSERVER_REQUEST_RELEASE_ALL",
@@ -38,23 +51,36 @@ __all__ = [
     "InferenceRequest",
     "InferenceResponse",
     "InferenceResponseSender",
+    "InferenceTrace",
     "LogLevel",
     "Logger",
+    "MemoryType",
+    "Metric",
+    "MetricFamily",
     "ModelConfig",
+    "PreferredMemory",
+    "ResponseIterator",
     "Tensor",
     "TritonError",
     "TritonModelException",
     "deserialize_bytes_tensor",
     "get_input_config_by_name",
     "get_input_tensor_by_name",
+    "get_model_dir",
     "get_output_config_by_name",
     "get_output_tensor_by_name",
+    "is_model_ready",
+    "load_model",
     "numpy_to_triton_type",
     "serialize_byte_tensor",
     "triton_string_to_numpy",
     "triton_to_numpy_type",
+    "unload_model",
     "using_decoupled_model_transaction_policy",
 ]
+
+TRITONSERVER_MEMORY_CPU: Final = MemoryType.TRITONSERVER_MEMORY_CPU
+TRITONSERVER_MEMORY_GPU: Final = MemoryType.TRITONSERVER_MEMORY_GPU
 
 _LOGGER: Final = logging.getLogger("tritrio.model")
 
@@ -140,6 +166,54 @@ def _by_name(entries: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
 def using_decoupled_model_transaction_policy(model_config: dict[str, Any]) -> bool:
     """Return whether a model configuration (a dict) says that the model is decoupled."""
     return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
+
+
+def get_model_dir() -> str:
+    """Return the version directory of the calling model, `<repository>/<model>/<version>`.
+
+    Raises:
+      TritonModelException: the caller is not the code of a model.
+    """
+    return str(required_context("get_model_dir()").source.version_directory)
+
+
+def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
+    """Load a model, or load it again.
+
+    Args:
+      model_name: Its name.
+      config: Its configuration as JSON text; "" for what is in the repository.
+      files: "file:" and a path below the model's directory -> content, in place of the repository.
+
+    Raises:
+      TritonModelException: it cannot be loaded, or not on request.
+    """
+    _, server = required_server("load_model()")
+    contents = {name.removeprefix("file:"): content for name, content in (files or {}).items()}
+    _ask(server.load_model, model_name, config or None, contents)
+
+
+def unload_model(model_name: str, unload_dependents: bool = False) -> None:
+    """Begin to unload a model.
+
+    Raises:
+      TritonModelException: it cannot be unloaded, or not on request.
+    """
+    _, server = required_server("unload_model()")
+    _ask(partial(server.unload_model, model_name, unload_dependents=unload_dependents))
+
+
+def is_model_ready(model_name: str, model_version: str = "") -> bool:
+    """Return whether a version of a model, or with "" any version, takes requests."""
+    _, server = required_server("is_model_ready()")
+    return server.is_model_ready(model_name, model_version)
+
+
+def _ask(function: Callable[..., None], *arguments: Any) -> None:
+    try:
+        function(*arguments)
+    except RequestError as error:
+        raise TritonModelException(error.message) from None
 
 
 def triton_to_numpy_type(data_type: int) -> type[np.generic]:

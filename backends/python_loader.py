@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from collections.abc import Callable
-from types import TracebackType
+from types import FunctionType, ModuleType, TracebackType
 from typing import Any, Final, TypeVar, final
 
 from ..protocol.errors import ErrorCode, FailureReason, RequestError, invalid_argument
@@ -19,6 +20,9 @@ FRAMES_SHOWN_MAX: Final = 3
 """Last frames of a traceback in an error; enough to see who called what, still one line."""
 EXCEPTION_TEXT_MAX_CHARS: Final = 1000
 """Most characters of an exception's own text in an error, before the frames."""
+
+_CALLERS: Final = ("tritrio.", "importlib.", "asyncio.runners", "asyncio.base_events")
+"""How the names of modules start whose frames say nothing about a model."""
 
 MODEL_CLASS: Final = "TritonPythonModel"
 
@@ -62,6 +66,21 @@ class ModelCode:
             )
         return model_class
 
+    @property
+    def package(self) -> str:
+        """The package of the imported code; "" before the import."""
+        return "" if self._imports is None else self._imports.package
+
+    def uses(self, library: str) -> bool:
+        """Return whether a file of the code has imported something of an installed library."""
+        prefix = f"{self.package}."
+        return any(
+            _library_of(value) == library
+            for name, module in list(sys.modules.items())
+            if self.package and name.startswith(prefix)
+            for value in list(vars(module).values())
+        )
+
     def close(self) -> None:
         """Let go of the code; idempotent."""
         imports, self._imports = self._imports, None
@@ -85,6 +104,8 @@ class ModelCode:
 
     def describe(self, error: BaseException) -> str:
         """Return type and text of an exception and the frames it came through last."""
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]  # a nursery wraps whatever is raised in it
         text = traceback.format_exception_only(error)[-1].strip()
         if self._imports is not None:
             text = text.replace(f"{self._imports.package}.", "")
@@ -99,12 +120,21 @@ class ModelCode:
         return f"model '{self._source.name}' version {self._source.version}"
 
     def _places(self, trace: TracebackType | None) -> list[str]:
-        """Return the frames of a traceback, without ours and those of the import system."""
+        """Return the frames of a traceback, without ours and those of what calls the model."""
         return [
             f"{self._shorten(frame.f_code.co_filename)}:{line} in {frame.f_code.co_name}"
             for frame, line in traceback.walk_tb(trace)
-            if not frame.f_globals.get("__name__", "").startswith(("tritrio.", "importlib."))
+            if not frame.f_globals.get("__name__", "").startswith(_CALLERS)
         ]
 
     def _shorten(self, filename: str) -> str:
         return filename.removeprefix(f"{self._root}{os.sep}")
+
+
+def _library_of(value: object) -> str:
+    """Return where a module, class or function comes from, as its first name; "" if it is none."""
+    if isinstance(value, ModuleType):
+        return value.__name__.partition(".")[0]
+    if isinstance(value, type | FunctionType):
+        return value.__module__.partition(".")[0]
+    return ""

@@ -11,10 +11,12 @@ Source: the documented interface of Triton's Python backend.
 
 from __future__ import annotations
 
+import asyncio  # noqa: TID251 - the loop of models that are made for it, on their own threads
 import inspect
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any, Final, final
 
@@ -23,8 +25,10 @@ from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.pb.inference import ModelConfig
 from ..protocol.tensors import Tensor as ServerTensor
 from .base import Batch, InstancePlace, ModelInstance, ModelSource, SequenceEnd
+from .pb_context import ModelContext, enter_model, model_loaded, model_unloaded
 from .pb_model_config import ModelConfig as ConfigBuilder
-from .pb_objects import InferenceRequest, InferenceResponse
+from .pb_objects import InferenceResponse
+from .pb_request import InferenceRequest
 from .pb_tensor import TritonModelException
 from .python_loader import MODEL_CLASS, ModelCode
 from .python_responses import ResponseMaker
@@ -50,6 +54,7 @@ class PythonBackend:
             something else than a `pb_utils.ModelConfig`.
         """
         code = ModelCode(source, config.default_model_filename or DEFAULT_FILENAME)
+        enter_model(ModelContext(source))
         try:
             complete = getattr(code.load_class(), "auto_complete_config", None)
             if complete is None:
@@ -57,6 +62,7 @@ class PythonBackend:
             builder = code.run("auto_complete_config", complete, ConfigBuilder(config))
         finally:
             code.close()
+            enter_model(None)
         if not isinstance(builder, ConfigBuilder):
             raise _fault(
                 f"model '{source.name}': auto_complete_config must return the "
@@ -79,6 +85,8 @@ class PythonModelInstance:
     Attributes:
       decoupled: Whether a request may have any number of responses.
       hears_sequence_ends: Whether the model has the method `on_sequence_end`; known after `load`.
+      executes_async: Whether its `execute` is async and not made for asyncio; known after `load`.
+      says_ready: Whether the model has the method `is_ready`; known after `load`.
     """
 
     def __init__(self, source: ModelSource, config: ModelConfig, place: InstancePlace) -> None:
@@ -91,8 +99,13 @@ class PythonModelInstance:
         policy = config.model_transaction_policy
         self.decoupled = policy is not None and policy.decoupled
         self.hears_sequence_ends = False
+        self.executes_async = False
+        self.says_ready = False
+        self._is_async = False
+        self._runner: asyncio.Runner | None = None
         self._code = ModelCode(source, config.default_model_filename or DEFAULT_FILENAME)
         self._model: Any = None
+        self._context = ModelContext(source, place.server, place.number)
         self._faults = 0  # batches that failed as a whole
 
     def load(self) -> None:
@@ -103,20 +116,26 @@ class PythonModelInstance:
             raised.
         """
         self._maker = ResponseMaker(self._source, self._config)
+        enter_model(self._context)
         model_class = self._code.load_class()
-        self._check_method(model_class, "execute")
+        self._check_method(model_class, "execute", may_be_async=True)
         hears = hasattr(model_class, "on_sequence_end")
         if hears:
             self._check_method(model_class, "on_sequence_end")
+        model_loaded(self._code.package, self._context)
         model = self._code.run(f"{MODEL_CLASS}()", model_class)
         if hasattr(model, "initialize"):
             self._code.run("initialize", model.initialize, self._arguments())
         self._model = model
+        self._is_async = inspect.iscoroutinefunction(model.execute)
+        self.executes_async = self._is_async and not self._code.uses("asyncio")
         self.hears_sequence_ends = hears
+        self.says_ready = hasattr(model, "is_ready")
 
-    def _check_method(self, model_class: Any, name: str) -> None:
+    def _check_method(self, model_class: Any, name: str, *, may_be_async: bool = False) -> None:
         method = getattr(model_class, name, None)
-        if not callable(method) or inspect.iscoroutinefunction(method):
+        is_async = inspect.iscoroutinefunction(method)
+        if not callable(method) or (is_async and not may_be_async):
             got = "an async one, which is not supported" if callable(method) else "none"
             raise _fault(
                 f"model '{self._source.name}': expected a method '{name}' in "
@@ -126,17 +145,36 @@ class PythonModelInstance:
     def unload(self) -> None:
         """Call the model's `finalize` and let go of its code; a fault of it is logged."""
         model, self._model = self._model, None
+        enter_model(self._context)
         if hasattr(model, "finalize"):
             try:
                 self._code.run("finalize", model.finalize)
             except RequestError as error:
                 _LOGGER.error("%s", error.message)  # noqa: TRY400 - it holds the model's frames
+        if self._runner is not None:
+            self._runner.close()
+        model_unloaded(self._code.package)
         self._code.close()
+        enter_model(None)
+
+    def is_ready(self) -> bool:
+        """Ask the model's `is_ready`, which may be async; see `SaysReady`."""
+        enter_model(self._context)
+        answer = self._code.run("is_ready", self._model.is_ready)
+        if inspect.iscoroutine(answer):
+            answer = self._code.run("is_ready", self._run_asyncio, answer)
+        if not isinstance(answer, bool):
+            raise _fault(
+                f"model '{self._source.name}': is_ready must return a bool, "
+                f"got {type(answer).__name__}"
+            )
+        return answer
 
     def sequences_ended(self, ends: Sequence[SequenceEnd]) -> None:
         """Tell the model, if it wants to know; a fault of it is logged."""
         if not self.hears_sequence_ends:
             return
+        enter_model(self._context)
         for end in ends:
             try:
                 self._model.on_sequence_end(end.sequence_id, end.reason.value)
@@ -145,6 +183,37 @@ class PythonModelInstance:
 
     def execute(self, batch: Batch) -> None:
         """Let the model execute the batch; every fault of it becomes an error response."""
+        enter_model(self._context)
+        answering, requests = self._begin(batch)
+        responses: Any = None
+        fault: str | None = None
+        try:
+            responses = self._model.execute(requests.copy())
+            if self._is_async:
+                responses = self._run_asyncio(responses)
+        except BaseException as error:  # noqa: BLE001 - a model may raise anything, also SystemExit
+            fault = f"raised {self._code.describe(error)}"
+        self._end(batch, answering, requests, responses, fault)
+
+    async def execute_async(self, batch: Batch) -> None:
+        """Do as `execute`, on the event loop; what is no `Exception` passes through."""
+        enter_model(replace(self._context, on_event_loop=True))
+        answering, requests = self._begin(batch)
+        responses: Any = None
+        fault: str | None = None
+        try:
+            responses = await self._model.execute(requests.copy())
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a model may raise anything
+            fault = f"raised {self._code.describe(error)}"
+        self._end(batch, answering, requests, responses, fault)
+
+    def _run_asyncio(self, execution: Coroutine[Any, Any, Any]) -> Any:
+        """Run an async `execute` on this thread, always in the same loop."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(execution)
+
+    def _begin(self, batch: Batch) -> tuple[_Answering, list[InferenceRequest]]:
         batch.compute_start_ns = perf_counter_ns()
         maker = self._maker
         assert maker is not None, "execute() before load()"
@@ -154,12 +223,16 @@ class PythonModelInstance:
             wrap(request, index, answering, names) for index, request in enumerate(batch.requests)
         ]
         batch.infer_start_ns = perf_counter_ns()
-        responses: Any = None
-        fault: str | None = None
-        try:
-            responses = self._model.execute(requests.copy())
-        except BaseException as error:  # noqa: BLE001 - a model may raise anything, also SystemExit
-            fault = f"raised {self._code.describe(error)}"
+        return answering, requests
+
+    def _end(
+        self,
+        batch: Batch,
+        answering: _Answering,
+        requests: list[InferenceRequest],
+        responses: Any,
+        fault: str | None,
+    ) -> None:
         batch.infer_end_ns = perf_counter_ns()
         if fault is None:
             fault = self._fault_of_list(responses, requests)

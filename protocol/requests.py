@@ -7,7 +7,7 @@ changes.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from .errors import RequestError
 from .model_spec import ModelSpec
@@ -65,12 +65,15 @@ class InferRequest:
       batch_size: Rows the request adds to a batch, set by `request_rules`; 1 for a model that
         does not batch.
       spec: What the request was checked against, set by `request_rules`; None before.
+      call: The call of a model that the request is part of, also as a step of an ensemble; None for
+        requests of clients. Known to whoever keeps calls from waiting for themselves.
       cancelled: True once nobody waits for the answer. Written on the event loop, read anywhere.
     """
 
     __slots__ = (
         "batch_size",
         "binary_default",
+        "call",
         "cancelled",
         "empty_final_response",
         "id",
@@ -103,6 +106,7 @@ class InferRequest:
         self.empty_final_response = False
         self.batch_size = 1
         self.spec: ModelSpec | None = None
+        self.call: Any = None
         self.cancelled = False
 
     def without_inputs(self, model_name: str, model_version: str) -> InferRequest:
@@ -122,6 +126,7 @@ class InferRequest:
         copy.sequence_start = self.sequence_start
         copy.sequence_end = self.sequence_end
         copy.empty_final_response = self.empty_final_response
+        copy.call = self.call
         return copy
 
     def __repr__(self) -> str:

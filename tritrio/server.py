@@ -88,6 +88,7 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
         ModelCollector(
             router.measured_models,
             cache=core.cache if isinstance(core.cache, LocalCache) else None,
+            custom=core.custom_metrics,
         )
     )
     return Parts(

@@ -179,13 +179,6 @@ def test_finalize_does_not_run_after_a_failed_initialize(
             "INTERNAL: model 'm': expected a method 'execute' in TritonPythonModel, got none",
         ),
         (
-            "class TritonPythonModel:\n    async def execute(self, requests): ...",
-            (
-                "INTERNAL: model 'm': expected a method 'execute' in TritonPythonModel, "
-                "got an async one, which is not supported"
-            ),
-        ),
-        (
             (
                 "class TritonPythonModel:\n"
                 "    def execute(self, requests): ...\n"

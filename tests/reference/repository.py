@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .calling_cases import CALLER
+
 ECHO = '''
 import json
 
@@ -267,6 +269,11 @@ MODELS = {
             [_tensor("INPUT0", "FP32", "4")],
             [_tensor("OUTPUT0", "FP32", "4", 'label_filename: "labels.txt"')],
         ),
+        [1],
+    ),
+    "caller": (
+        CALLER,
+        _config(0, [_tensor("MODE", "BYTES", "1")], [_tensor("SAID", "BYTES", "1")]),
         [1],
     ),
     "broken": (BROKEN, _echo(8, "FP32", "-1"), [1]),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TypeVar, TypeVarTuple
 
+import outcome
 import trio
 
 from tritrio.actors._device_link import ABANDON_AFTER_S, Device, DeviceHungError
@@ -89,6 +90,11 @@ class FakeDevice:
         if then is not None:
             then(result)
         return result
+
+    def ask(self, job: Callable[[], T], done: Callable[[outcome.Outcome[T]], object]) -> None:
+        assert self.started
+        assert not self.stopped
+        done(outcome.capture(job))
 
     def stop(self) -> None:
         self.stopped = True
