@@ -157,12 +157,13 @@ class InferenceService:
 
     async def _model_ready(self, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
         try:
-            self._router.table.find(request.name, request.version)
+            version = self._router.table.find(request.name, request.version)
         except RequestError as error:
             if error.code is ErrorCode.INVALID_ARG:
                 raise  # that is no version
             return pb.ModelReadyResponse(ready=False)
-        return pb.ModelReadyResponse(ready=True)
+        check = version.check_ready
+        return pb.ModelReadyResponse(ready=check is None or await check())
 
     async def _server_metadata(self, _: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
         info = self._info

@@ -303,12 +303,13 @@ class HttpApi:
         info = self._info
         return _json(management_codec.server_metadata(info.name, info.version, info.extensions))
 
-    def _model_ready(self, _: HttpRequest, route: Route) -> HttpResponse:
+    def _model_ready(self, _: HttpRequest, route: Route) -> HttpResponse | Awaitable[Answer]:
         try:
-            self._router.table.find(route.model, route.version)
+            version = self._router.table.find(route.model, route.version)
         except RequestError as error:
             raise invalid_argument(error.message) from None  # one status for all that is not ready
-        return HttpResponse(200)
+        check = version.check_ready
+        return HttpResponse(200) if check is None else _checked(check)
 
     def _model_metadata(self, _: HttpRequest, route: Route) -> HttpResponse:
         table = self._router.table
@@ -349,3 +350,7 @@ def _json(body: bytes) -> HttpResponse:
 
 def _refused(error: RequestError) -> HttpResponse:
     return error_response(error.code.http_status, error.message, retry_after_s=error.retry_after_s)
+
+
+async def _checked(check: Callable[[], Awaitable[bool]]) -> HttpResponse:
+    return HttpResponse(200 if await check() else 400)
