@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from time import perf_counter_ns
 from typing import final
 
 RESPONSES_WAITING_MAX = 64
@@ -30,7 +31,7 @@ class ResponseGate:
       ordered: Whether responses may have to wait for those of earlier requests.
     """
 
-    __slots__ = ("_held_back", "_opened", "_room", "_room_max", "_waits")
+    __slots__ = ("_full_since_ns", "_held_back", "_opened", "_room", "_room_max", "_waits")
 
     def __init__(self, *, ordered: bool = False) -> None:
         self._room_max = RESPONSES_HELD_BACK_MAX if ordered else RESPONSES_WAITING_MAX
@@ -38,6 +39,7 @@ class ResponseGate:
         self._opened = False
         self._held_back = False
         self._waits = False
+        self._full_since_ns = 0  # as `has_room` saw it
 
     def enter(self, *, waits: bool = True) -> bool:
         """Take room for one response; False if nobody wants it. Not for the event loop.
@@ -55,7 +57,7 @@ class ResponseGate:
                     "preserve_ordering wants it; there is no room for more"
                 )
             self._held_back = self._waits = True
-            entered = self._room.acquire(timeout=STALLED_MAX_S)
+            entered = self._room.acquire(timeout=max(0.0, STALLED_MAX_S - self._full_s()))
             self._waits = False
             if not entered:
                 raise StalledError(f"the client has taken no response for {STALLED_MAX_S:g} s")
@@ -63,6 +65,24 @@ class ResponseGate:
             self._room.release()  # for the next thread that waits
             return False
         return True
+
+    def has_room(self) -> bool:
+        """Return whether `enter` would not wait, for a thread that looks again instead of waiting.
+
+        After `STALLED_MAX_S` without room it would not, since it would raise.
+        """
+        if self._room.acquire(blocking=False):
+            self._room.release()
+            self._full_since_ns = 0
+            return True
+        self._held_back = True
+        if not self._full_since_ns:
+            self._full_since_ns = perf_counter_ns()
+        return self._full_s() >= STALLED_MAX_S
+
+    def _full_s(self) -> float:
+        since_ns = self._full_since_ns
+        return (perf_counter_ns() - since_ns) / 1e9 if since_ns else 0.0
 
     def was_held_back(self) -> bool:
         """Return whether a thread waits here, or had to since the last call."""

@@ -225,7 +225,7 @@ class Batcher:
         """Let the siblings of a lost instance have its requests; each of them alone, once."""
         siblings = {*self._idle, *self._busy} - {retry.index}
         for infer in retry.infers:
-            if not siblings or infer.request.cancelled:
+            if (retry.begun and not siblings) or infer.request.cancelled:
                 self._completion.fail(infer, retry.error, now_s)
             else:
                 infer.retried = True

@@ -148,16 +148,20 @@ class Instance:
 
     def _give_back(self, execute: Execute, fault: Exception) -> None:
         """Let another instance execute what the device did not survive, once; fail the rest."""
+        begun = not isinstance(fault, DeviceFaultError) or fault.begun
         infers = [
             infer
             for infer in execute.infers
-            if infer in self._open and not (self._decoupled or infer.retried)
+            if infer in self._open and not infer.retried and not (self._decoupled and begun)
         ]
         error = self._internal(f"did not survive the request: {cut_to(str(fault))}")
         with suppress(trio.WouldBlock, trio.BrokenResourceError):
-            self._outbox.send_nowait(Retry(self._index, infers, error))
+            self._outbox.send_nowait(Retry(self._index, infers, error, begun=begun))
             for infer in infers:
                 del self._open[infer]
+                if infer in self._gates:
+                    infer.reply.on_close = self._closes[infer]
+                    self._drop_gate(infer)
         self._fail_open(error)
 
     async def _execute(self, execute: Execute) -> None:
@@ -176,7 +180,7 @@ class Instance:
         else:
             batch = Batch([infer.request for infer in execute.infers])
         if self._decoupled:
-            batch.post = self._post_to(rows)
+            batch.post, batch.has_room = self._post_to(rows)
 
         def end(error: RequestError | None) -> None:
             self._count_execution(batch)
@@ -322,13 +326,13 @@ class Instance:
         else:
             completion.succeed(infer, response, execute.dispatched_s, compute_ns, now_s)
 
-    def _post_to(self, rows: Sequence[Infer | None]) -> PostResponse:
-        """Return what takes the responses of a decoupled model, on any thread.
+    def _post_to(self, rows: Sequence[Infer | None]) -> tuple[PostResponse, Callable[[int], bool]]:
+        """Return what takes the responses of a decoupled model, and whether that would not wait.
 
-        It blocks a thread of the model while too many responses to a request wait to be received.
-        An end never waits, nor does the event loop, where a lost response sender may be collected;
-        nor does a response that is held back for another request, whose turn the wait could keep
-        from coming: a request that makes too many of them fails.
+        It may be called on any thread, and blocks one of the model while too many responses to a
+        request wait to be received. An end never waits, nor does the event loop, where a lost
+        response sender may be collected; nor does a response that is held back for another request,
+        whose turn the wait could keep from coming: a request that makes too many of them fails.
         """
         token = trio.lowlevel.current_trio_token()
         loop_thread = self._loop_thread
@@ -356,7 +360,11 @@ class Instance:
             except StalledError as error:
                 token.run_sync_soon(self._stalled, infer, str(error))
 
-        return post
+        def has_room(index: int) -> bool:
+            infer = rows[index]
+            return infer is None or not completion.is_first(infer) or gates[index].has_room()
+
+        return post, has_room
 
     def _posted(self, infer: Infer, response: InferResponse) -> None:
         execute = self._open.get(infer)

@@ -16,6 +16,7 @@ import trio
 
 from ..backends.base import (
     Backend,
+    CanBeKilled,
     InstancePlace,
     ModelInstance,
     ModelSource,
@@ -199,6 +200,8 @@ class InstanceSlot:
             with trio.move_on_after(UNLOAD_MAX_S, shield=True):
                 await device.run(_unload, model, self.place.name)
         if device.hangs:
+            if model is not None and isinstance(model, CanBeKilled):
+                model.kill()
             self._hanging.append(device)
         device.stop()
 

@@ -103,18 +103,24 @@ class Execute:
 class Retry:
     """Requests that an instance did not survive; for its siblings, if it has any.
 
+    Those that it never began can as well wait for its restart.
+
     Attributes:
       index: The instance, which is gone.
       infers: The requests, none of them answered or retried before.
       error: What to answer if nobody can take them.
+      begun: Whether the instance may have begun to execute them.
     """
 
-    __slots__ = ("error", "index", "infers")
+    __slots__ = ("begun", "error", "index", "infers")
 
-    def __init__(self, index: int, infers: list[Infer], error: RequestError) -> None:
+    def __init__(
+        self, index: int, infers: list[Infer], error: RequestError, *, begun: bool = True
+    ) -> None:
         self.index = index
         self.infers = infers
         self.error = error
+        self.begun = begun
 
 
 class Reschedule:

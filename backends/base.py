@@ -74,6 +74,8 @@ class Batch:
       requests: At least one; validated, inputs reshaped; rows in this order.
       responses: Index in `requests` -> its final response, or None.
       post: Delivers a response at once; set for decoupled models only.
+      has_room: Whether `post` would not have to wait to take a response that is not final to the
+        request at an index; None if it never waits.
       rescheduled: Indices of the requests of an iterative sequence model that want to be executed
         again; they are not answered yet.
       compute_start_ns: When gathering of inputs began.
@@ -85,6 +87,7 @@ class Batch:
     __slots__ = (
         "compute_end_ns",
         "compute_start_ns",
+        "has_room",
         "infer_end_ns",
         "infer_start_ns",
         "post",
@@ -97,6 +100,7 @@ class Batch:
         self.requests = requests
         self.responses: list[InferResponse | None] = [None] * len(requests)
         self.post = post
+        self.has_room: Callable[[int], bool] | None = None
         self.rescheduled: set[int] = set()
         self.compute_start_ns = 0
         self.infer_start_ns = 0
@@ -137,7 +141,23 @@ class SequenceEnd:
 
 
 class DeviceFaultError(Exception):
-    """The device of an instance is broken: the instance is replaced, its requests are retried."""
+    """The device of an instance is broken: the instance is replaced, its requests are retried.
+
+    Attributes:
+      begun: Whether the model may have seen requests of the batch.
+    """
+
+    def __init__(self, message: str, *, begun: bool = True) -> None:
+        super().__init__(message)
+        self.begun = begun
+
+
+@runtime_checkable
+class CanBeKilled(Protocol):
+    """An instance outside of this process, which can be ended whatever it does."""
+
+    def kill(self) -> None:
+        """End it at once; whatever it was called for fails. Callable from any thread."""
 
 
 @runtime_checkable

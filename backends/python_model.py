@@ -1,6 +1,7 @@
 """The "python" backend: runs `TritonPythonModel` classes in this process, on instance threads.
 
-A request costs a wrapper and a response, no copy between processes. Each fault of a model is
+A model that wants a process of its own gets one, which runs this same code: see `process_model`. A
+request costs a wrapper and a response, no copy between processes. Each fault of a model is
 answered with one sentence that names it. A model may have a method that Triton does not know:
 `on_sequence_end(correlation_id, reason)`, called between two `execute` once a sequence that it
 served is over; the reason is "end", "idle", "cancelled", "error", "restarted" or "unload".
@@ -30,6 +31,8 @@ from .pb_model_config import ModelConfig as ConfigBuilder
 from .pb_objects import InferenceResponse
 from .pb_request import InferenceRequest
 from .pb_tensor import TritonModelException
+from .process_model import ProcessModelInstance, complete_in_process
+from .python_env import wants_process
 from .python_loader import MODEL_CLASS, ModelCode
 from .python_responses import ResponseMaker
 
@@ -53,29 +56,42 @@ class PythonBackend:
           RequestError: the code cannot be imported, or that function raised or returned
             something else than a `pb_utils.ModelConfig`.
         """
-        code = ModelCode(source, config.default_model_filename or DEFAULT_FILENAME)
-        enter_model(ModelContext(source))
-        try:
-            complete = getattr(code.load_class(), "auto_complete_config", None)
-            if complete is None:
-                return config
-            builder = code.run("auto_complete_config", complete, ConfigBuilder(config))
-        finally:
-            code.close()
-            enter_model(None)
-        if not isinstance(builder, ConfigBuilder):
-            raise _fault(
-                f"model '{source.name}': auto_complete_config must return the "
-                f"pb_utils.ModelConfig it was given, got {type(builder).__name__}"
-            )
-        completed: ModelConfig = builder.config
-        return completed
+        if wants_process(source, config):
+            return complete_in_process(source, config)
+        return complete_in_here(source, config)
 
     def create_instance(
         self, source: ModelSource, config: ModelConfig, place: InstancePlace
     ) -> ModelInstance:
-        """Return a new, not yet loaded instance."""
+        """Return a new, not yet loaded instance.
+
+        Raises:
+          RequestError: what the configuration says of its process contradicts itself.
+        """
+        if wants_process(source, config):
+            return ProcessModelInstance(source, config, place)
         return PythonModelInstance(source, config, place)
+
+
+def complete_in_here(source: ModelSource, config: ModelConfig) -> ModelConfig:
+    """Do in this process what `PythonBackend.complete_config` promises."""
+    code = ModelCode(source, config.default_model_filename or DEFAULT_FILENAME)
+    enter_model(ModelContext(source))
+    try:
+        complete = getattr(code.load_class(), "auto_complete_config", None)
+        if complete is None:
+            return config
+        builder = code.run("auto_complete_config", complete, ConfigBuilder(config))
+    finally:
+        code.close()
+        enter_model(None)
+    if not isinstance(builder, ConfigBuilder):
+        raise _fault(
+            f"model '{source.name}': auto_complete_config must return the "
+            f"pb_utils.ModelConfig it was given, got {type(builder).__name__}"
+        )
+    completed: ModelConfig = builder.config
+    return completed
 
 
 @final

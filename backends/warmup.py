@@ -29,6 +29,7 @@ from ..protocol.sequence_tensors import SequenceTensors
 from ..protocol.tensors import Shape, Tensor
 from ..protocol.wording import quoted, shape_text
 from .base import Batch, ModelInstance
+from .device_thread import wait_attending
 from .fault_text import cut_to, text_of
 
 WARMUP_DIRECTORY: Final = "warmup"
@@ -284,20 +285,20 @@ class _Responses:
     def __init__(self, count: int) -> None:
         self._open = set(range(count))
         self._error: RequestError | None = None
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
 
     def post(self, index: int, response: InferResponse) -> None:
-        with self._changed:
+        with self._lock:
             if response.final:
                 self._open.discard(index)
             self._error = self._error or response.error
-            self._changed.notify()
+            if self._error is not None or not self._open:
+                self._ended.set()
 
     def wait(self) -> None:
-        with self._changed:
-            ended = self._changed.wait_for(
-                lambda: self._error is not None or not self._open, FINAL_RESPONSES_MAX_S
-            )
+        ended = wait_attending(self._ended, FINAL_RESPONSES_MAX_S)
+        with self._lock:
             if self._error is not None:
                 raise self._error
             if not ended:

@@ -1,0 +1,22 @@
+"""What a process has: children, descriptors, and memory that it shares."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started and not waited for, zombies included."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return sorted(int(child) for task in tasks for child in task.read_text().split())
+
+
+def descriptors() -> int:
+    """How many descriptors this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def memory_files() -> int:
+    """How many memory files this process has mapped."""
+    return Path("/proc/self/maps").read_text().count("memfd:tritrio")
