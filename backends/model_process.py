@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
 
@@ -58,7 +59,7 @@ class ProcessEndedError(Exception):
 class ModelProcess:
     """A process of one model, and the server's end of its link.
 
-    All but `kill` is for one thread.
+    All but `kill` and `send_later` is for one thread.
 
     Args:
       name: What it is called where it is reported, such as "model instance 'm_0_0'".
@@ -71,11 +72,13 @@ class ModelProcess:
     def __init__(self, name: str, interpreter: Path) -> None:
         self._name = name
         self._out: deque[Packet] = deque()
+        self._later: deque[Callable[[], Packet]] = deque()
         self._fault = ""  # why it was ended, if it was the server
         self._lock = threading.Lock()  # a process that was waited for must not be killed
         self._reaped = False
         if not hasattr(os, "pidfd_open") or not hasattr(os, "memfd_create"):
             raise RequestError(ErrorCode.UNSUPPORTED, f"{name}: a process needs Linux")
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
@@ -83,6 +86,7 @@ class ModelProcess:
                 self._handle = os.pidfd_open(self._process.pid)
             except OSError as error:
                 self._link.close()
+                os.close(self._bell)
                 raise RequestError(
                     ErrorCode.INTERNAL, f"{name}: cannot start {interpreter}: {error}"
                 ) from None
@@ -90,6 +94,7 @@ class ModelProcess:
         self._poll = select.poll()
         self._poll.register(self._handle, select.POLLIN)
         self._poll.register(self._link, select.POLLIN)
+        self._poll.register(self._bell, select.POLLIN)
 
     def __repr__(self) -> str:
         return f"<ModelProcess {self.pid} of {self._name}>"
@@ -103,6 +108,18 @@ class ModelProcess:
         """Send a message now, or as soon as there is room for it; False if it never gets there."""
         self._out.append(packet)
         return self._flush()
+
+    def send_later(self, make: Callable[[], Packet]) -> None:
+        """Have a message made and sent by the thread that waits for messages."""
+        self._later.append(make)
+        with self._lock:
+            if self._bell >= 0:
+                os.eventfd_write(self._bell, 1)
+
+    def _send_what_came(self) -> None:
+        os.eventfd_read(self._bell)
+        for _ in range(len(self._later)):
+            self.send(self._later.popleft()())
 
     def _flush(self) -> bool:
         out = self._out
@@ -136,6 +153,8 @@ class ModelProcess:
         link_events = ready.get(self._link.fileno(), 0)
         if link_events & select.POLLOUT:
             self._flush()
+        if self._bell in ready:
+            self._send_what_came()
         if not link_events and self._handle not in ready:
             return []
         received: list[Message] = []
@@ -181,6 +200,10 @@ class ModelProcess:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
+        with self._lock:
+            bell, self._bell = self._bell, -1
+        if bell >= 0:
+            os.close(bell)
 
     def _ends_within(self, time_s: float | None) -> bool:
         poll = select.poll()

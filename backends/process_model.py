@@ -22,6 +22,7 @@ from ..protocol.tensors import Buffer
 from .base import Batch, DeviceFaultError, InstancePlace, ModelSource, SequenceEnd
 from .device_thread import attend_between_jobs
 from .model_process import ModelProcess, ProcessEndedError
+from .process_calls import ProcessCalls
 from .process_link import Header, LinkError, Message, Packet
 from .process_wire import ResponseReader, error_from, place_header, request_header, source_header
 from .python_env import interpreter_for
@@ -78,6 +79,7 @@ class ProcessModelInstance:
         self.hears_sequence_ends = False
         self._name = f"model instance '{place.name}'"
         self._process: ModelProcess | None = None
+        self._calls: ProcessCalls | None = None
         self._fault = "is not loaded"
         self._killed = False
         self._jobs = itertools.count()
@@ -93,6 +95,7 @@ class ProcessModelInstance:
         """
         interpreter = interpreter_for(self._source, self._config)
         self._process = ModelProcess(self._name, interpreter)
+        self._calls = ProcessCalls(self._place, self._process.send_later)
         if self._killed:
             self._process.kill()
         header = {"source": source_header(self._source), "place": place_header(self._place)}
@@ -182,6 +185,11 @@ class ProcessModelInstance:
             _LOGGER.warning("%s", error.message)
         self._process = None
         process.close(ENDING_MAX_S)
+        self._close_calls()
+
+    def _close_calls(self) -> None:
+        if self._calls is not None:
+            self._calls.close()
 
     def kill(self) -> None:
         """End the process at once; whatever the instance was called for fails."""
@@ -258,13 +266,21 @@ class ProcessModelInstance:
                 case {"kind": "post", "execution": int(job), "index": int(index), **rest}:
                     self._posted(job, index, rest.get("response"), message)
                 case _:
-                    raise _misbehaved(process, LinkError("expected a message of a known kind"))
+                    self._pass_on(message)
         if self._executions:
             now_ns = perf_counter_ns()
             if now_ns - self._looked_ns > LOOKS_EVERY_S * 1e9:
                 self._looked_ns = now_ns
                 self._look_at_requests()
         return reply
+
+    def _pass_on(self, message: Message) -> None:
+        assert self._process is not None
+        try:
+            if self._calls is None or not self._calls.handles(message):
+                raise LinkError("expected a message of a known kind")
+        except LinkError as error:
+            raise _misbehaved(self._process, error) from None
 
     def _posted(self, job: int, index: int, header: Any, message: Message) -> None:
         """Hand on a response, or keep it while its client is slow."""
@@ -323,6 +339,7 @@ class ProcessModelInstance:
         process, self._process = self._process, None
         assert process is not None
         process.close()
+        self._close_calls()
         self._fault = str(error)
         executions, self._executions = self._executions, {}
         begun = job < 0 or job != self._undelivered

@@ -41,7 +41,7 @@ def source_from(header: Header) -> ModelSource:
 
 def place_header(place: InstancePlace) -> Header:
     """Return which instance a process is for, as the arguments of an `InstancePlace`."""
-    names = ("name", "kind", "device_id", "cpu_threads", "passive")
+    names = ("name", "kind", "device_id", "cpu_threads", "passive", "number")
     return {name: getattr(place, name) for name in names}
 
 

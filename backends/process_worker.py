@@ -27,6 +27,7 @@ from .base import Batch, InstancePlace, SequenceEnd, SequenceEndReason
 from .device_context import HostContext
 from .device_thread import DeviceThread
 from .fault_text import cut_to, text_of
+from .process_calls import RemoteServer
 from .process_link import Header, LinkClosedError, Message, Packet, receive
 from .process_wire import error_header, request_from, response_header, source_from
 from .python_model import PythonModelInstance, complete_in_here
@@ -97,6 +98,7 @@ class _Worker:
         self._thread = DeviceThread("model", HostContext(), self._finished)
         self._instance: PythonModelInstance | None = None
         self._executions: dict[int, _Gates] = {}
+        self._server = RemoteServer(self._send)
         self._jobs: dict[str, Callable[[Message, int], _Reply]] = {
             "complete": self._complete,
             "load": self._load,
@@ -115,6 +117,8 @@ class _Worker:
             self._thread.stop()
 
     def _handle(self, message: Message) -> None:
+        if self._server.handles(message):
+            return
         match message.header:
             case {"kind": "cancel", "execution": number, "index": index}:
                 self._cancel(number, index)
@@ -177,7 +181,7 @@ class _Worker:
         header = message.header
         self._log(header["log_level"])
         config = ModelConfig.parse(bytes(message.buffers[0]))
-        place = InstancePlace(**header["place"])
+        place = InstancePlace(**header["place"], server=self._server)
         instance = PythonModelInstance(source_from(header["source"]), config, place)
         self._instance = instance
         instance.load()
