@@ -45,11 +45,11 @@ class ModelCode:
         self._filename = filename
         self._imports: PrivateImports | None = None
 
-    def load_class(self) -> Any:
-        """Import the file and return its `TritonPythonModel`; once.
+    def load_module(self) -> ModuleType:
+        """Import the file; once.
 
         Raises:
-          RequestError: there is no such file or class, or importing it failed.
+          RequestError: there is no such file, or importing it failed.
         """
         path = path_inside(self._source, self._filename).absolute()
         if not os.path.isfile(path):  # Path.is_file raises on names too long
@@ -58,8 +58,15 @@ class ModelCode:
                 f"which has no file {cut_to(self._filename, SHOWN_TEXT_MAX)}"
             )
         self._imports = PrivateImports([self._directory, self._root])
-        module = self.run(f"importing {self._filename}", self._imports.run_file, path)
-        model_class = getattr(module, MODEL_CLASS, None)
+        return self.run(f"importing {self._filename}", self._imports.run_file, path)
+
+    def load_class(self) -> Any:
+        """Import the file and return its `TritonPythonModel`; once.
+
+        Raises:
+          RequestError: there is no such file or class, or importing it failed.
+        """
+        model_class = getattr(self.load_module(), MODEL_CLASS, None)
         if not isinstance(model_class, type):
             raise invalid_argument(
                 f"{self._name}: expected a class {MODEL_CLASS} in {self._filename}, got none"

@@ -10,6 +10,7 @@ from ..protocol.errors import ErrorCode, RequestError, invalid_argument
 from .base import Backend
 
 BACKENDS: Final = {
+    "function": (".function_model", "FunctionBackend"),
     "identity": (".identity", "IdentityBackend"),
     "onnxruntime": (".onnx_model", "OnnxBackend"),
     "python": (".python_model", "PythonBackend"),

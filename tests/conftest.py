@@ -10,6 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+pytest_plugins = ["tritrio.pytest_plugin"]
+
 TEST_LIMIT_S = 3600.0
 """Virtual seconds; a deadlock lets the autojump clock reach it at once, so it fails, not hangs."""
 REAL_TEST_LIMIT_S = 60.0
@@ -26,9 +28,9 @@ def autojump_clock() -> MockClock:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a coroutine test under `trio.run`, on the test's clock, within a limit."""
     test = pyfuncitem.obj
-    if not inspect.iscoroutinefunction(test):
-        return None
     names = pyfuncitem._fixtureinfo.argnames
+    if not inspect.iscoroutinefunction(test) or "serve_models" in names:
+        return None  # the product's own plugin runs the tests of models
     arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
     clock = next((value for value in arguments.values() if isinstance(value, MockClock)), None)
     limit_s = TEST_LIMIT_S if clock is not None else REAL_TEST_LIMIT_S

@@ -361,15 +361,20 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the server; returns its exit code."""
-    options = parse_options(sys.argv[1:] if arguments is None else arguments)
+def log_to_stderr(*, verbose: bool) -> None:
+    """Print log lines, unless the program prints them in a way of its own."""
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,
         format="%(asctime)s %(levelname).1s %(name)s] %(message)s",
     )
-    logging.getLogger("tritrio").setLevel(logging.DEBUG if options.log_verbose else logging.INFO)
+    logging.getLogger("tritrio").setLevel(logging.DEBUG if verbose else logging.INFO)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the server; returns its exit code."""
+    options = parse_options(sys.argv[1:] if arguments is None else arguments)
+    log_to_stderr(verbose=options.log_verbose)
     try:
         in_time = trio.run(
             serve_until_signal, options, restrict_keyboard_interrupt_to_checkpoints=True

@@ -11,7 +11,7 @@ from tritrio.protocol.errors import ErrorCode, RequestError
 
 @pytest.mark.parametrize(
     ("name", "stacks_inputs", "cpu_instance_count"),
-    [("identity", False, 1), ("onnxruntime", True, 2), ("python", True, 1)],
+    [("function", True, 1), ("identity", False, 1), ("onnxruntime", True, 2), ("python", True, 1)],
 )
 def test_each_backend_is_made_once(name: str, stacks_inputs: bool, cpu_instance_count: int) -> None:
     backend = get_backend(name)
@@ -26,7 +26,7 @@ def test_an_unknown_backend_is_told_the_known_ones() -> None:
         get_backend("onxruntime")
     assert caught.value.code is ErrorCode.INVALID_ARG
     assert caught.value.message == (
-        "expected one of the backends identity, onnxruntime, python, got 'onxruntime'"
+        "expected one of the backends function, identity, onnxruntime, python, got 'onxruntime'"
     )
 
 

@@ -1,131 +1,20 @@
-"""A device without a thread, on which jobs take virtual seconds, and a model to run on it.
-
-A MockClock does not see threads: it would jump past a job that one executes.
-"""
+"""A model for fake devices that echoes, and remembers what was executed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
-from typing import TypeVar, TypeVarTuple
 
-import outcome
 import trio
 
-from tritrio.actors._device_link import ABANDON_AFTER_S, Device, DeviceHungError
 from tritrio.backends.base import Batch, InstancePlace, ModelInstance, ModelSource
 from tritrio.protocol.pb.inference import ModelConfig
 from tritrio.protocol.requests import InferResponse
 from tritrio.protocol.tensors import Tensor
+from tritrio.testing.fake_device import FakeDevice, FakeDeviceDiedError, FakeDevices, Seconds
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
+__all__ = ["EchoBackend", "FakeDevice", "FakeDeviceDiedError", "FakeDevices", "Seconds"]
 
-Seconds = Callable[[InstancePlace, Batch], float]
 INPUT_NS, INFER_NS, OUTPUT_NS = 1000, 2000, 3000
-
-
-class FakeDeviceDiedError(Exception):
-    """The fault of a device, as opposed to one of the model on it."""
-
-
-class FakeDevice:
-    """Runs each job on the event loop, when its time is over; keeps jobs one at a time."""
-
-    def __init__(
-        self, place: InstancePlace, seconds: Seconds, other_s: float, deadly: set[str]
-    ) -> None:
-        self.place = place
-        self.abandoned = False
-        self.started = self.stopped = False
-        self._seconds = seconds
-        self._other_s = other_s
-        self._deadly = deadly
-        self._busy = False
-        self._end_s = 0.0
-
-    def start(self) -> None:
-        assert not self.started
-        self.started = True
-
-    @property
-    def hangs(self) -> bool:
-        return self.abandoned and trio.current_time() < self._end_s
-
-    async def run(
-        self,
-        job: Callable[[*Ts], T],
-        /,
-        *args: *Ts,
-        then: Callable[[T], None] | None = None,
-        hang_s: float = inf,
-        excused: Callable[[], bool] = lambda: False,
-    ) -> T:
-        assert self.started
-        assert not self.stopped
-        assert not self._busy, "one job at a time"
-        assert not self.abandoned
-        self._busy = True
-        batch = next((argument for argument in args if isinstance(argument, Batch)), None)
-        seconds = self._other_s if batch is None else self._seconds(self.place, batch)
-        self._end_s = end_s = trio.current_time() + seconds
-        try:
-            while end_s - trio.current_time() > hang_s:
-                await trio.sleep(hang_s)
-                if not excused():
-                    self.abandoned = True
-                    raise DeviceHungError(f"did not finish within {hang_s:g} s")
-            await trio.sleep_until(end_s)
-        except trio.Cancelled:
-            with trio.move_on_after(ABANDON_AFTER_S, shield=True) as patience:
-                await trio.sleep_until(end_s)
-                job(*args)
-            self.abandoned = patience.cancelled_caught
-            raise
-        finally:
-            self._busy = False
-        if batch is not None and any(r.id in self._deadly for r in batch.requests):
-            raise FakeDeviceDiedError(self.place.name)
-        result = job(*args)
-        if then is not None:
-            then(result)
-        return result
-
-    def ask(self, job: Callable[[], T], done: Callable[[outcome.Outcome[T]], object]) -> None:
-        assert self.started
-        assert not self.stopped
-        done(outcome.capture(job))
-
-    def stop(self) -> None:
-        self.stopped = True
-
-
-class FakeDevices:
-    """Makes fake devices and remembers them.
-
-    Args:
-      seconds: What a batch takes on an instance.
-      other_s: What any other job takes, such as a load.
-
-    Attributes:
-      made: All devices, in the order they were made.
-      deadly: Ids of requests that a device does not survive.
-    """
-
-    def __init__(self, seconds: Seconds | float = 0.0, *, other_s: float = 0.0) -> None:
-        self._other_s = other_s
-        self._seconds: Seconds = seconds if callable(seconds) else lambda _, __: seconds
-        self.made: list[FakeDevice] = []
-        self.deadly: set[str] = set()
-
-    def loads_take(self, other_s: float) -> None:
-        """Set what any other job takes on devices that are made from now on."""
-        self._other_s = other_s
-
-    def __call__(self, place: InstancePlace) -> Device:
-        device = FakeDevice(place, self._seconds, self._other_s, self.deadly)
-        self.made.append(device)
-        return device
 
 
 class EchoBackend:

@@ -7,17 +7,16 @@ which are in memory.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any
 
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.support.fake_device import FakeDevices
 from tests.support.grpc_client import GrpcClient
 from tests.support.http_client import HttpClient
 from tests.support.memory_stream import connection
@@ -26,9 +25,7 @@ from tritrio.backends.base import Batch, InstancePlace
 from tritrio.options import ServerOptions
 from tritrio.protocol.statistics import ModelStatistics
 from tritrio.server import Parts, build_parts, core_options
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
+from tritrio.testing.fake_device import FakeDevices, at_once
 
 DELAY_US = 15_625
 DELAY_S = 1 / 64
@@ -172,12 +169,6 @@ class MemoryServer:
         assert self.used_bytes == 0
         names = sorted(task.name.rsplit(".", 1)[1] for task in self.nursery.child_tasks)
         assert names == ["run", "run", "run_core"]  # both frontends, and the core
-
-
-async def at_once(job: Callable[[*Ts], T], /, *args: *Ts) -> T:
-    """Runs scans and loads on the loop: a virtual clock sees no threads."""
-    await trio.lowlevel.checkpoint()
-    return job(*args)
 
 
 @asynccontextmanager
