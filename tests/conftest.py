@@ -10,6 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.backends.processes import forget_others
+
 pytest_plugins = ["tritrio.pytest_plugin"]
 
 TEST_LIMIT_S = 3600.0
@@ -22,6 +24,12 @@ REAL_TEST_LIMIT_S = 60.0
 def autojump_clock() -> MockClock:
     """A clock that jumps to the next deadline whenever every task waits."""
     return MockClock(autojump_threshold=0)
+
+
+@pytest.fixture(autouse=True)
+def _own_processes() -> None:
+    """Let each test see the processes it started itself, and no servers of the session."""
+    forget_others()
 
 
 @pytest.hookimpl(tryfirst=True)

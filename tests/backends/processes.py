@@ -5,11 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+_others: set[int] = set()
+
+
+def forget_others() -> None:
+    """Leave out what was started before, such as the servers of a whole test session."""
+    _others.clear()
+    _others.update(children_of(os.getpid()))
+
 
 def children_of(pid: int) -> list[int]:
     """The processes that a process has started and not waited for, zombies included."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return sorted(int(child) for task in tasks for child in task.read_text().split())
+    children = {int(child) for task in tasks for child in task.read_text().split()}
+    return sorted(children - _others)
 
 
 def descriptors() -> int:
