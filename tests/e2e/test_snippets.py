@@ -15,12 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages import write_files
 from tests.support.server_process import ROOT, ServerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("repo_examples/**/README.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# \w+\.py\n")
+"""How a fence begins that is a file; see `pages`."""
 LANGUAGES = {"sh", "python", "text", "json", "console"}
 LIMIT_S = 60
 
@@ -37,7 +40,7 @@ def snippets() -> list[tuple[str, Snippet]]:
     for page in PAGES:
         fences = FENCE.findall(page.read_text())
         for number, (language, code) in enumerate(fences):
-            if language not in {"sh", "python"}:
+            if language not in {"sh", "python"} or FILE.match(code):
                 continue
             follower = fences[number + 1] if number + 1 < len(fences) else ("", "")
             output = follower[1] if follower[0] in {"text", "json"} else None
@@ -63,6 +66,16 @@ def addressed(code: str, server: ServerProcess) -> str:
     code = code.replace(".venv/bin/python", sys.executable)
     asking = r"(\S+/(?:identify|compare|stream|read)\.py)(?! --request)(?=[ \n])"
     return re.sub(asking, rf"\1 --url {server.http_url}", code)
+
+
+def test_the_function_of_the_readme_batches_as_its_test_says(tmp_path: Path) -> None:
+    assert list(write_files("../README.md", tmp_path)) == ["app.py", "test_app.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_app.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
 
 
 @pytest.mark.parametrize("name", SNIPPETS)
