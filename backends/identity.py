@@ -1,13 +1,14 @@
 """The "identity" backend: answers each request with its own inputs, for tests and measurements.
 
 `INPUT<i>` comes back as `OUTPUT<i>`; no element is copied. `parameters` of the configuration:
-`execute_delay_ms` (the time each execution takes) and `creation_delay_sec` (the time a load
-takes). Each response carries four parameters, one of each type there is.
+`execute_delay_ms` (the time each execution takes), `instance_wise_delay_multiplier` (instance i
+takes i times as many of these as it says, but at least one) and `creation_delay_sec` (the time a
+load takes). Each response carries four parameters, one of each type there is. The counter
+`input_byte_size_counter`, with the labels model and version, is the bytes of all inputs.
 """
 
 from __future__ import annotations
 
-import threading
 from time import perf_counter_ns
 from typing import Final, final
 
@@ -17,11 +18,16 @@ from ..protocol.pb.inference import ModelConfig
 from ..protocol.requests import InferRequest, InferResponse, Parameters
 from ..protocol.tensors import Tensor
 from .base import Batch, InstancePlace, ModelInstance, ModelSource
+from .metric_store import MetricKind, Metrics, labels_of
 from .model_outputs import OutputForm, forms_of, names_asked_for
 from .parameters import number_parameter
+from .testing_models import DELAY_MAX_S, Pauses, execute_delay_s
 
-DELAY_MAX_S: Final = 3600
-"""Longest delay a configuration may ask for: far more than any test waits, but not forever."""
+MULTIPLIER_MAX: Final = 1000
+"""Largest `instance_wise_delay_multiplier`: what it makes of a delay is bounded anyway."""
+
+INPUT_BYTES: Final = "input_byte_size_counter"
+"""The metric family of all identity models."""
 
 RESPONSE_PARAMETERS: Final[Parameters] = {
     "param0": "an example string parameter",
@@ -47,51 +53,72 @@ class IdentityBackend:
         self, source: ModelSource, config: ModelConfig, place: InstancePlace
     ) -> ModelInstance:
         """Return a new instance."""
-        del place  # runs anywhere
-        return IdentityInstance(source, config)
+        return IdentityInstance(source, config, place)
 
 
 @final
 class IdentityInstance:
     """One identity model, on its thread."""
 
-    def __init__(self, source: ModelSource, config: ModelConfig) -> None:
+    def __init__(self, source: ModelSource, config: ModelConfig, place: InstancePlace) -> None:
         self._source = source
         self._config = config
+        self._place = place
         self._version = str(source.version)
+        self._labels = labels_of({"model": source.name, "version": self._version})
+        self._metrics: Metrics | None = None
         self._delay_s = 0.0
         self._outputs: dict[str, OutputForm] = {}  # input name -> its output
-        self._never = threading.Event()
+        self._pauses = Pauses()
 
     def load(self) -> None:
         """Check names and data types, then wait as configured.
 
         Raises:
-          RequestError: inputs and outputs are no pairs, or a delay is no number.
+          RequestError: inputs and outputs are no pairs, a parameter is no number, or there is no
+            room for a metric.
         """
         config = self._config
         forms = forms_of(ModelSpec.from_config(config, self._source.version))
         self._outputs = {name: forms[output] for name, output in pair_names(config).items()}
-        milliseconds = range(DELAY_MAX_S * 1000 + 1)
-        self._delay_s = number_parameter(config, "execute_delay_ms", milliseconds, 0) / 1000
+        self._delay_s = min(execute_delay_s(config) * self._delay_factor(), DELAY_MAX_S)
+        self._make_counter()
         seconds = range(DELAY_MAX_S + 1)
-        self._wait(number_parameter(config, "creation_delay_sec", seconds, 0))
+        self._pauses.wait(number_parameter(config, "creation_delay_sec", seconds, 0))
 
     def execute(self, batch: Batch) -> None:
         """Answer every request with its inputs."""
         batch.compute_start_ns = batch.infer_start_ns = perf_counter_ns()
-        self._wait(self._delay_s)
+        if self._delay_s:
+            self._pauses.wait(self._delay_s, batch.requests)
         batch.infer_end_ns = perf_counter_ns()
         for index, request in enumerate(batch.requests):
             batch.respond(index, self._echo(request))
+        if self._metrics is not None:
+            inputs = [tensor for request in batch.requests for tensor in request.inputs.values()]
+            byte_size = sum([tensor.byte_size for tensor in inputs])
+            self._metrics.increment(INPUT_BYTES, self._labels, byte_size)
         batch.compute_end_ns = perf_counter_ns()
 
     def unload(self) -> None:
         """Nothing was taken."""
 
-    def _wait(self, duration_s: float) -> None:
-        if duration_s > 0:
-            self._never.wait(duration_s)
+    def _make_counter(self) -> None:
+        server = self._place.server
+        if server is None:
+            return
+        try:
+            server.metrics.declare(INPUT_BYTES, "Bytes of all inputs", MetricKind.COUNTER)
+            server.metrics.add(self._place.number, INPUT_BYTES, self._labels, ())
+        except ValueError as error:
+            raise invalid_argument(f"model '{self._config.name}': {error}") from None
+        self._metrics = server.metrics
+
+    def _delay_factor(self) -> int:
+        allowed = range(MULTIPLIER_MAX + 1)
+        multiplier = number_parameter(self._config, "instance_wise_delay_multiplier", allowed, 0)
+        number = self._place.name.rpartition("_")[2]
+        return max(1, multiplier * int(number)) if number.isdigit() else 1
 
     def _echo(self, request: InferRequest) -> InferResponse:
         asked = names_asked_for(request)

@@ -14,6 +14,13 @@ BACKENDS: Final = {
     "identity": (".identity", "IdentityBackend"),
     "onnxruntime": (".onnx_model", "OnnxBackend"),
     "python": (".python_model", "PythonBackend"),
+    "distributed_addsub": (".testing_tensors", "DistributedAddSubBackend"),
+    "dyna_sequence": (".testing_sequences", "DynaSequenceBackend"),
+    "implicit_state": (".testing_tensors", "ImplicitStateBackend"),
+    "iterative_sequence": (".testing_sequences", "IterativeSequenceBackend"),
+    "repeat": (".testing_streams", "RepeatBackend"),
+    "sequence": (".testing_sequences", "SequenceBackend"),
+    "square": (".testing_streams", "SquareBackend"),
 }
 """Name in the `backend` field -> (module, class)."""
 

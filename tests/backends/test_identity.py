@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,8 +16,10 @@ from tests.backends.builders import (
     request_of,
     source_in,
 )
-from tritrio.backends.base import Batch
+from tritrio.backends.base import Batch, InstancePlace, ModelInstance
+from tritrio.backends.metric_store import MetricKind, MetricStore
 from tritrio.backends.registry import get_backend
+from tritrio.backends.server_link import ServerLink
 from tritrio.protocol.errors import ErrorCode, RequestError
 from tritrio.protocol.pb.inference import ModelConfig
 
@@ -83,6 +87,61 @@ def test_an_execution_takes_the_delay_configured(tmp_path: Path) -> None:
     batch = Batch([request_of(floats(1))])
     instance.execute(batch)
     assert batch.infer_end_ns - batch.infer_start_ns >= 3_000_000
+
+
+def counting(directory: Path, store: MetricStore, number: int) -> ModelInstance:
+    server = cast("ServerLink", SimpleNamespace(metrics=store))
+    place = InstancePlace(f"m_{number}", number=number, server=server)
+    config = config_of(INPUTS, OUTPUTS)
+    instance = IDENTITY.create_instance(source_in(directory, version=3), config, place)
+    instance.load()
+    return instance
+
+
+def test_the_bytes_of_all_inputs_are_counted_by_model_and_version(tmp_path: Path) -> None:
+    store = MetricStore()
+    for number in range(2):
+        text = np.array([[b"abc"]], np.object_)
+        execute(counting(tmp_path, store, number), request_of(floats(1, 2), text))
+    ((name, _, kind, ((labels, metric),)),) = store.families()
+    assert (name, kind) == ("input_byte_size_counter", MetricKind.COUNTER)
+    assert labels == (("model", "m"), ("version", "3"))
+    assert metric.value == 2 * (8 + 4 + 3)
+
+
+def test_a_counter_whose_name_is_taken_cannot_be_made(tmp_path: Path) -> None:
+    store = MetricStore()
+    store.declare("input_byte_size_counter", "", MetricKind.GAUGE)
+    with pytest.raises(RequestError, match=r"model 'm': .*input_byte_size_counter"):
+        counting(tmp_path, store, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "multiplier", "least_ms"),
+    [("m_0_0", "3", 20), ("m_0_1", "3", 60), ("m_0_2", "3", 120), ("m_0_2", "0", 20)],
+)
+def test_an_instance_may_be_as_often_slower_as_its_number_says(
+    tmp_path: Path, name: str, multiplier: str, least_ms: int
+) -> None:
+    config = config_of(
+        INPUTS[:1],
+        OUTPUTS[:1],
+        execute_delay_ms="20",
+        instance_wise_delay_multiplier=multiplier,
+    )
+    instance = loaded(IDENTITY, source_in(tmp_path), config, name=name)
+    batch = Batch([request_of(floats(1))])
+    instance.execute(batch)
+    took_ms = (batch.infer_end_ns - batch.infer_start_ns) / 1e6
+    assert took_ms >= least_ms
+
+
+def test_a_delay_ends_when_nobody_waits_for_the_batch(tmp_path: Path) -> None:
+    config = config_of(INPUTS[:1], OUTPUTS[:1], execute_delay_ms="3600000")
+    request = request_of(floats(1))
+    request.cancelled = True
+    (response,) = execute(loaded(IDENTITY, source_in(tmp_path), config), request)
+    assert response.error is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,19 @@ from tritrio.protocol.errors import ErrorCode, RequestError
 
 @pytest.mark.parametrize(
     ("name", "stacks_inputs", "cpu_instance_count"),
-    [("function", True, 1), ("identity", False, 1), ("onnxruntime", True, 2), ("python", True, 1)],
+    [
+        ("function", True, 1),
+        ("identity", False, 1),
+        ("onnxruntime", True, 2),
+        ("python", True, 1),
+        ("distributed_addsub", False, 1),
+        ("dyna_sequence", False, 1),
+        ("implicit_state", False, 1),
+        ("iterative_sequence", False, 1),
+        ("repeat", False, 1),
+        ("sequence", False, 1),
+        ("square", False, 1),
+    ],
 )
 def test_each_backend_is_made_once(name: str, stacks_inputs: bool, cpu_instance_count: int) -> None:
     backend = get_backend(name)
@@ -26,7 +38,9 @@ def test_an_unknown_backend_is_told_the_known_ones() -> None:
         get_backend("onxruntime")
     assert caught.value.code is ErrorCode.INVALID_ARG
     assert caught.value.message == (
-        "expected one of the backends function, identity, onnxruntime, python, got 'onxruntime'"
+        "expected one of the backends function, identity, onnxruntime, python, distributed_addsub, "
+        "dyna_sequence, implicit_state, iterative_sequence, repeat, sequence, square, "
+        "got 'onxruntime'"
     )
 
 
