@@ -96,10 +96,7 @@ class Tensor:
         array = self._array
         if array is None:
             assert self._source is not None
-            array = self._source.array
-            if not array.flags.writeable:
-                array = array.copy()
-            self._array = array
+            array = self._array = self._source.own_array()
         return array
 
     def _to_send(self) -> ServerTensor:

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from .bytes_lengths import MANY
 from .dtypes import BYTES, ITEM_SIZE_BYTES
 from .errors import invalid_argument
 from .model_spec import InputSpec, ModelSpec
@@ -219,6 +220,9 @@ def _check_bytes_elements(tensor: Tensor, expected: int, spec: ModelSpec) -> Non
     raw = tensor.given_raw
     if raw is None:
         return  # made from a list whose length was checked against the shape
+    is_many = expected >= MANY and not _count_of_one_length(raw, expected)
+    if is_many and tensor.holds_short_elements(expected):
+        return
     fault = bytes_elements_fault(raw, expected)
     if fault is not None:
         raise invalid_argument(f"input '{tensor.name}' of model '{spec.name}': {fault}")

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .bytes_lengths import MANY, SHORT_BYTES_MAX, Lengths, short_lengths
 from .dtypes import BYTES, ITEM_SIZE_BYTES, NUMPY_DTYPES
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -23,6 +24,9 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _LENGTH = struct.Struct("<I")
 _FEW = 8  # elements that are walked faster than numpy starts
+_UNPACKED = 8192  # elements unpacked at once: a struct needs 32 bytes for each
+_FORMATS = np.array([f"4x{length:03}s" for length in range(SHORT_BYTES_MAX + 1)], "S6")
+_NO_LENGTH = bytes(_LENGTH.size)
 
 
 class Tensor:
@@ -39,7 +43,7 @@ class Tensor:
     whoever takes it from a client (see `request_rules`), not here.
     """
 
-    __slots__ = ("_array", "_raw", "datatype", "name", "shape")
+    __slots__ = ("_array", "_lengths", "_raw", "datatype", "name", "shape")
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class Tensor:
         self.shape = shape
         self._raw = raw
         self._array = array
+        self._lengths: Lengths | None = None
 
     def __repr__(self) -> str:
         return f"<Tensor {self.name} {self.datatype}{list(self.shape)}>"
@@ -83,18 +88,44 @@ class Tensor:
         if array is None:
             assert self._raw is not None
             if self.datatype == BYTES:
-                flat = np.empty(math.prod(self.shape), np.object_)
-                flat[:] = decode_bytes_elements(self._raw)
-                array = flat.reshape(self.shape)
+                array = self._decoded(self._raw)
             else:
                 array = np.frombuffer(self._raw, NUMPY_DTYPES[self.datatype]).reshape(self.shape)
             self._array = array
         return array
 
+    def own_array(self) -> Array:
+        """Return the array form for the caller to write into; it is kept here only if it was."""
+        if self.datatype == BYTES and self._array is None:
+            assert self._raw is not None
+            return self._decoded(self._raw)
+        array = self.array
+        return array if array.flags.writeable else array.copy()
+
+    def _decoded(self, raw: Buffer) -> Array:
+        count = math.prod(self.shape)
+        if self._lengths is not None:
+            return _decode_short(raw, self._lengths).reshape(self.shape)
+        flat = np.empty(count, np.object_)
+        flat[:] = decode_bytes_elements(raw, count)
+        return flat.reshape(self.shape)
+
     @property
     def given_raw(self) -> Buffer | None:
         """The raw form if it is there already, else None; never converts."""
         return self._raw
+
+    def holds_short_elements(self, count: int) -> bool:
+        """Return whether the raw form is seen at a glance to be `count` BYTES elements.
+
+        False says nothing. What was seen is kept, and spares whoever decodes them another look.
+        """
+        assert self._raw is not None
+        lengths = short_lengths(self._raw, count)
+        if lengths is None or len(lengths) != count:
+            return False
+        self._lengths = lengths
+        return True
 
     def reshape(self, shape: Shape) -> None:
         """Give the elements another shape with the same number of elements."""
@@ -114,7 +145,14 @@ class Tensor:
 
 def encode_bytes_elements(elements: Iterable[bytes | str | Any]) -> bytes:
     """Return the raw form of BYTES elements; text is encoded as UTF-8, other objects as text."""
-    parts = [element if type(element) is bytes else _encoded(element) for element in elements]
+    parts: list[Any] = list(elements)
+    if list(map(type, parts)).count(bytes) != len(parts):
+        parts = [element if type(element) is bytes else _encoded(element) for element in parts]
+    if len(parts) >= MANY:
+        try:
+            return _joined(parts, np.frombuffer(bytearray(map(len, parts)), np.uint8))
+        except ValueError:  # one is longer than a byte can say
+            pass
     lengths = list(map(len, parts))
     if len(set(lengths)) == 1:
         return _LENGTH.pack(lengths[0]).join([b"", *parts])
@@ -124,16 +162,29 @@ def encode_bytes_elements(elements: Iterable[bytes | str | Any]) -> bytes:
     return b"".join(interleaved)
 
 
+def _joined(parts: list[bytes], lengths: Lengths) -> bytes:
+    """Return the raw form of short elements: their lengths are written in where zeros were."""
+    raw = bytearray(_NO_LENGTH).join([b"", *parts])
+    steps = lengths.astype(np.intp) + _LENGTH.size
+    np.frombuffer(raw, np.uint8)[np.cumsum(steps) - steps] = lengths
+    return bytes(raw)
+
+
 def _encoded(element: Any) -> bytes:
     if isinstance(element, (bytes, bytearray, memoryview)):
         return bytes(element)
     return str(element).encode()
 
 
-def decode_bytes_elements(raw: Buffer) -> list[bytes]:
+def decode_bytes_elements(raw: Buffer, expected: int = 0) -> list[bytes]:
     """Return the elements of a well-formed raw BYTES tensor.
 
-    Elements of one length, such as none at all, take numpy some 20 ns each, others Python 150.
+    Elements of one length, such as none at all, take numpy some 20 ns each, many short ones 50,
+    others Python 150.
+
+    Args:
+      raw: The tensor.
+      expected: How many elements there should be; 0 if that is not known, which takes longer.
 
     Raises:
       ValueError: the last element or length is cut off; says how many bytes were missing.
@@ -141,6 +192,9 @@ def decode_bytes_elements(raw: Buffer) -> list[bytes]:
     elements = _decode_one_length(raw)
     if elements is not None:
         return elements
+    lengths = short_lengths(raw, expected)
+    if lengths is not None:
+        return list(_decode_short(raw, lengths))
     data = bytes(raw)  # slices of bytes are cheaper than bytes of slices
     elements = []
     unpack, append = _LENGTH.unpack_from, elements.append
@@ -174,4 +228,16 @@ def _decode_one_length(raw: Buffer) -> list[bytes] | None:
     if length == 0:
         return [b""] * count
     elements: list[bytes] = np.ndarray((count,), f"V{length}", raw, 4, (stride,)).tolist()
+    return elements
+
+
+def _decode_short(raw: Buffer, lengths: Lengths) -> Array:
+    """Return the elements, all of whose lengths are known, as a flat array."""
+    elements = np.empty(len(lengths), np.object_)
+    start = 0
+    for first in range(0, len(lengths), _UNPACKED):
+        some = lengths[first : first + _UNPACKED]
+        layout = struct.Struct(_FORMATS[some].tobytes())
+        elements[first : first + len(some)] = layout.unpack_from(raw, start)
+        start += layout.size
     return elements
