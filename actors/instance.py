@@ -31,6 +31,7 @@ from ..protocol.requests import InferResponse
 from ._async_execution import run_async
 from ._completion import CUT_OFF, Completion, nanoseconds
 from ._device_link import Device
+from ._doorbell import current_doorbell
 from ._response_gate import ResponseGate, StalledError
 from .messages import Execute, Infer, InstanceIdle, Reschedule, Retry, SchedulerMessage
 
@@ -220,7 +221,7 @@ class Instance:
         """Let the scheduler have requests again that want another turn."""
         if self._decoupled:  # responses that were posted before come first
             posted = trio.Event()
-            trio.lowlevel.current_trio_token().run_sync_soon(posted.set)
+            current_doorbell()(posted.set)
             await posted.wait()
         for infer in infers:
             if infer not in self._open:
@@ -334,7 +335,7 @@ class Instance:
         response sender may be collected; nor does a response that is held back for another request,
         whose turn the wait could keep from coming: a request that makes too many of them fails.
         """
-        token = trio.lowlevel.current_trio_token()
+        ring = current_doorbell()
         loop_thread = self._loop_thread
         completion = self._completion
         gates: list[ResponseGate] = []
@@ -356,9 +357,9 @@ class Instance:
                 return
             try:
                 if not bounded or gates[index].enter(waits=completion.is_first(infer)):
-                    token.run_sync_soon(self._posted, infer, response)
+                    ring(self._posted, infer, response)
             except StalledError as error:
-                token.run_sync_soon(self._stalled, infer, str(error))
+                ring(self._stalled, infer, str(error))
 
         def has_room(index: int) -> bool:
             infer = rows[index]
