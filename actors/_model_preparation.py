@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from ..backends.base import Backend, ModelSource
 from ..backends.batch_strategy import BatchStrategy, load_batch_strategy
@@ -31,10 +32,12 @@ class PreparationSettings:
     Attributes:
       auto_complete_config: Whether what is missing is taken from the files of the models.
       backend_settings: Backend name ("" for all) -> settings of the backend.
+      load_max_s: How long the caller waits for `prepare_model`, in seconds.
     """
 
     auto_complete_config: bool = True
     backend_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    load_max_s: float = inf
 
 
 LABELS_BYTES_MAX = 64 * 1024**2
@@ -100,6 +103,7 @@ def prepare_model(files: ModelFiles, settings: PreparationSettings) -> list[Prep
             model_directory=files.directory,
             version_directory=files.directory / str(version),
             backend_settings=own,
+            complete_max_s=settings.load_max_s,
         )
         for version in selected
     ]

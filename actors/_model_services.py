@@ -29,6 +29,7 @@ class ModelServices:
       device_factory: Makes the devices of instances.
       budget: How often an instance may be restarted.
       hang_s: How long an execution may take before its instance is given up, in seconds.
+      load_max_s: How long an instance may take to load, in seconds.
       byte_budget: What ensembles charge for tensors between their steps; None counts nothing.
       overload: What is admitted on the whole server; None admits everything.
       cache: Where responses are kept of models that want it; None for nowhere.
@@ -40,6 +41,7 @@ class ModelServices:
     device_factory: DeviceFactory = DeviceLink
     budget: RestartBudget = field(default_factory=RestartBudget)
     hang_s: float = inf
+    load_max_s: float = inf
     byte_budget: ByteBudget | None = None
     overload: Overload | None = None
     cache: CacheAccess | None = None

@@ -39,8 +39,9 @@ Ts = TypeVarTuple("Ts")
 BYTE_BUDGET_DEFAULT = 4 * 1024**3
 """Room for one request and one response of the largest size gRPC allows (2 GiB each)."""
 
-PREPARATION_THREADS_MAX = 4
-"""Scans and preparations at a time; as many as models are loaded at a time."""
+PREPARATION_THREADS_MAX = 64
+"""Threads that scan and prepare: a few at a time, since few models are loaded at a time, and those
+that hang in the code of a model and were abandoned, for as long as they hang."""
 
 
 def _preparation_threads() -> RunInThread:
@@ -60,6 +61,7 @@ class CoreOptions:
       device_factory: Makes the devices of instances.
       run_in_thread: Runs blocking work off the event loop.
       hang_s: How long an execution may take before its instance is given up, in seconds.
+      load_max_s: How long preparing a model may take, and then loading an instance, in seconds.
       cache: Where responses are kept; None for nowhere.
       byte_budget: Most bytes of request bodies, queued tensors and unsent responses together.
       overload_queue_age_s: How long a request may wait before low priorities are refused.
@@ -75,6 +77,7 @@ class CoreOptions:
     device_factory: DeviceFactory = DeviceLink
     run_in_thread: RunInThread = field(default_factory=_preparation_threads)
     hang_s: float = inf
+    load_max_s: float = inf
     rate_limits: Capacities | None = None
     cache: CacheConfig | None = None
     byte_budget: int = BYTE_BUDGET_DEFAULT
@@ -154,12 +157,15 @@ async def run_core(
     calls = Calls(lambda name, version: repository.find(name, version))  # noqa: PLW0108 - made below
     settings = RepositorySettings(
         repositories=options.repositories,
-        preparation=PreparationSettings(options.auto_complete_config, options.backend_settings),
+        preparation=PreparationSettings(
+            options.auto_complete_config, options.backend_settings, options.load_max_s
+        ),
         run_in_thread=options.run_in_thread,
         services=ModelServices(
             device_factory=options.device_factory,
             budget=options.budget,
             hang_s=options.hang_s,
+            load_max_s=options.load_max_s,
             byte_budget=budget,
             overload=overload,
             cache=access,

@@ -25,7 +25,7 @@ from ..backends.base import (
 from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.pb.inference import ModelConfig
 from ._completion import CUT_OFF, Completion
-from ._device_link import Device, DeviceFactory
+from ._device_link import Device, DeviceFactory, DeviceHungError
 from ._readiness_check import ReadinessCheck
 from .instance import Instance
 from .messages import Execute, InstanceGone, SchedulerMessage
@@ -56,6 +56,7 @@ class InstanceMaking:
       device_factory: Makes the devices.
       decoupled: Whether a request may have any number of responses.
       hang_s: How long an execution may take before its instance is given up, in seconds.
+      load_max_s: How long the first load of an instance may take, in seconds.
     """
 
     source: ModelSource
@@ -65,6 +66,7 @@ class InstanceMaking:
     device_factory: DeviceFactory
     decoupled: bool
     hang_s: float
+    load_max_s: float
 
 
 @final
@@ -125,15 +127,25 @@ class InstanceSlot:
             return self._readiness.last
         return await self._readiness.ask(device, model)
 
-    async def load(self, hang_s: float = inf) -> None:
+    async def load(self) -> None:
         """Make the device and load the model on it.
 
-        Args:
-          hang_s: How long that may take, in seconds.
+        Raises:
+          RequestError: the model cannot be loaded, or it took too long.
+        """
+        max_s = self._making.load_max_s
+        try:
+            await self._load_within(max_s)
+        except DeviceHungError:
+            message = f"model instance '{self.place.name}' did not load within {max_s:g} s"
+            raise RequestError(ErrorCode.UNAVAILABLE, message) from None
+
+    async def _load_within(self, hang_s: float) -> None:
+        """Do as `load`.
 
         Raises:
           RequestError: the model cannot be loaded.
-          DeviceHungError: it took too long.
+          DeviceHungError: it took longer than that, in seconds.
         """
         start_s = trio.current_time()
         making = self._making
@@ -182,7 +194,7 @@ class InstanceSlot:
         hang_s = self._making.hang_s
         if hang_s < inf:
             hang_s = max(hang_s, LOAD_AGAIN_FACTOR * self._load_s)
-        await self.load(hang_s)
+        await self._load_within(min(hang_s, self._making.load_max_s))
 
     async def crashed(self) -> None:
         """Take the instance out of service."""

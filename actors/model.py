@@ -372,6 +372,7 @@ def _making(definition: ModelDefinition, spec: ModelSpec) -> InstanceMaking:
         device_factory=definition.services.device_factory,
         decoupled=spec.decoupled,
         hang_s=definition.services.hang_s,
+        load_max_s=definition.services.load_max_s,
     )
 
 

@@ -146,9 +146,8 @@ class Repository:
 
     async def _load(self, files: ModelFiles, nursery: trio.Nursery) -> None:
         """Load one model, or put it back if it is an ensemble."""
-        settings = self._settings
         try:
-            prepared = await settings.run_in_thread(prepare_model, files, settings.preparation)
+            prepared = await self._prepare(files)
         except RequestError as error:
             self._refuse(files.name, error)
             return
@@ -160,6 +159,21 @@ class Repository:
             self._ensembles[files.name] = prepared
         else:
             await self._load_versions(files.name, prepared, nursery, self._running[0])
+
+    async def _prepare(self, files: ModelFiles) -> list[PreparedVersion]:
+        """Return what `prepare_model` does; a thread that hangs is abandoned.
+
+        Raises:
+          RequestError: as `prepare_model`; or it took too long.
+        """
+        settings = self._settings.preparation
+        with trio.move_on_after(settings.load_max_s):
+            return await self._settings.run_in_thread(prepare_model, files, settings)
+        raise RequestError(
+            ErrorCode.UNAVAILABLE,
+            f"model '{files.name}': its configuration was not completed within "
+            f"{settings.load_max_s:g} s",
+        )
 
     async def _load_ensembles(self, nursery: trio.Nursery) -> None:
         """Load the ensembles, each after the models it uses."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -31,6 +32,8 @@ class ModelSource:
       model_directory: `<repository>/<model>`.
       version_directory: `<repository>/<model>/<version>`.
       backend_settings: `--backend-config` keys for this backend, the global ones included.
+      complete_max_s: How long anybody waits for its configuration to be completed, in seconds; for
+        backends that can end what they do.
     """
 
     name: str
@@ -38,6 +41,7 @@ class ModelSource:
     model_directory: Path
     version_directory: Path
     backend_settings: dict[str, str] = field(default_factory=dict)
+    complete_max_s: float = inf
 
 
 @dataclass(frozen=True, slots=True)

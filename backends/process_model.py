@@ -262,7 +262,7 @@ class ProcessModelInstance:
                 case {"kind": "unfit", "text": str(text)}:
                     raise process.misbehaved(f"cannot run it: {text}")
                 case {"kind": "log", "name": str(name), "level": int(level), "text": str(text)}:
-                    _log(name, level, text)
+                    log_here(name, level, text)
                 case {"kind": "post", "execution": int(job), "index": int(index), **rest}:
                     self._posted(job, index, rest.get("response"), message)
                 case _:
@@ -359,47 +359,11 @@ class ProcessModelInstance:
         return InferResponse(self._source.name, str(self._source.version), request.id, error=error)
 
 
-def complete_in_process(source: ModelSource, config: ModelConfig) -> ModelConfig:
-    """Return what the model's `auto_complete_config` makes of the configuration, in a process.
-
-    Raises:
-      RequestError: as the python backend; or the process cannot be made, or did not survive it.
-    """
-    name = f"model '{source.name}'"
-    process = ModelProcess(name, interpreter_for(source, config))
-    header = {
-        "kind": "complete",
-        "job": 0,
-        "log_level": _LOGGER.getEffectiveLevel(),
-        "source": source_header(source),
-    }
-    try:
-        process.send(Packet(header, [bytes(config)]))
-        while True:
-            for message in process.messages():
-                match message.header:
-                    case {"kind": "done", "error": error}:
-                        raise error_from(error)
-                    case {"kind": "done"}:
-                        buffers = message.buffers
-                        return ModelConfig.parse(bytes(buffers[0])) if buffers else config
-                    case {"kind": "unfit", "text": str(text)}:
-                        raise process.misbehaved(f"cannot run it: {text}")
-                    case {"kind": "log", "name": str(name), "level": int(level), "text": str(text)}:
-                        _log(name, level, text)
-    except (ProcessEndedError, LinkError) as error:
-        raise RequestError(
-            ErrorCode.INTERNAL, f"{name}: auto_complete_config failed: {error}"
-        ) from None
-    finally:
-        process.close(ENDING_MAX_S)
-
-
 def _misbehaved(process: ModelProcess, error: Exception) -> ProcessEndedError:
     return process.misbehaved(f"sent what is no answer: {error}")
 
 
-def _log(name: str, level: int, text: str) -> None:
+def log_here(name: str, level: int, text: str) -> None:
     """Log what a model's process has logged, as if its logger were one of the server."""
     if _LOGGER.isEnabledFor(level):
         name = name[:LOG_NAME_MAX_CHARS]

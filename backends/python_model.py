@@ -31,7 +31,8 @@ from .pb_model_config import ModelConfig as ConfigBuilder
 from .pb_objects import InferenceResponse
 from .pb_request import InferenceRequest
 from .pb_tensor import TritonModelException
-from .process_model import ProcessModelInstance, complete_in_process
+from .process_completion import complete_in_process
+from .process_model import ProcessModelInstance
 from .python_env import wants_process
 from .python_loader import MODEL_CLASS, ModelCode
 from .python_responses import ResponseMaker

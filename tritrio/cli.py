@@ -160,6 +160,14 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="[BACKEND,]KEY=VALUE",
         help="setting of one backend or of all, such as default-max-batch-size=8; repeatable",
     )
+    add(
+        "--model-load-timeout-secs",
+        type=_limit_s,
+        default=0,
+        metavar="SECONDS",
+        help="give up a model that takes longer to complete its configuration, or to load an "
+        "instance; 0 for never",
+    )
     _add_cache(parser.add_argument_group("response cache").add_argument)
     _add_scheduling(parser.add_argument_group("scheduling").add_argument)
     add = parser.add_argument_group("server").add_argument
@@ -342,6 +350,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
         backend_settings=backend_settings,
         cache=_cache_config(parser, given),
         instance_hang_s=given.instance_hang_secs or inf,
+        model_load_timeout_s=given.model_load_timeout_secs or inf,
         rate_limit=given.rate_limit == "execution_count",
         rate_limit_resources=dict(given.rate_limit_resource),
         overload_queue_age_s=given.overload_queue_age_secs or inf,

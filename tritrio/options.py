@@ -24,6 +24,8 @@ class ServerOptions:
       backend_settings: Backend name ("" for all) -> `--backend-config` settings.
       cache: Where responses are kept of models with `response_cache`; None for nowhere.
       instance_hang_s: Seconds an execution may take before its instance is given up; inf for ever.
+      model_load_timeout_s: Seconds that completing the configuration of a model may take, and then
+        the load of each instance; inf for ever.
       rate_limit: Whether executions are limited by the rate limiter.
       rate_limit_resources: (name, device or None for all) -> how much of a resource there is.
       overload_queue_age_s: Seconds the oldest request of a queue may wait before requests of low
@@ -51,6 +53,7 @@ class ServerOptions:
     backend_settings: dict[str, dict[str, str]] = field(default_factory=dict)
     cache: CacheConfig | None = None
     instance_hang_s: float = inf
+    model_load_timeout_s: float = inf
     rate_limit: bool = False
     rate_limit_resources: dict[tuple[str, int | None], int] = field(default_factory=dict)
     overload_queue_age_s: float = inf

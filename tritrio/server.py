@@ -125,6 +125,7 @@ def core_options(options: ServerOptions) -> CoreOptions:
         auto_complete_config=options.auto_complete_config,
         exit_timeout_s=_exit_timeout_s(options),
         hang_s=options.instance_hang_s,
+        load_max_s=options.model_load_timeout_s,
         byte_budget=options.byte_budget,
         cache=options.cache,
         overload_queue_age_s=options.overload_queue_age_s,

@@ -71,7 +71,7 @@ class ServerProcess:
         if text not in self.log():
             raise NotReadyError(f"expected {text!r} in the log, got:\n{self.log()}")
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self, limit_s: float = READY_LIMIT_S) -> None:
         """Wait until it serves, and learn its ports; the ports open after the models have loaded.
 
         Raises:
@@ -79,7 +79,7 @@ class ServerProcess:
         """
         for kind in ("metrics", "gRPC", "HTTP"):
             if self._is_asked_for(kind):
-                self.wait_for_log(f"{kind} is served on")
+                self.wait_for_log(f"{kind} is served on", limit_s)
         ports = {kind: int(port) for kind, port in SERVED.findall(self.log())}
         self.http_port = ports.get("HTTP", 0)
         self.grpc_port = ports.get("gRPC", 0)
@@ -145,14 +145,16 @@ def start_server(repository: Path, log_path: Path, *flags: str) -> ServerProcess
 
 
 @contextmanager
-def running_server(repository: Path, log_path: Path, *flags: str) -> Iterator[ServerProcess]:
+def running_server(
+    repository: Path, log_path: Path, *flags: str, ready_limit_s: float = READY_LIMIT_S
+) -> Iterator[ServerProcess]:
     """A ready server; whatever happens, no process is left in the end.
 
     A failure in the block prints the log. A server that still runs is stopped.
     """
     server = start_server(repository, log_path, *flags)
     try:
-        server.wait_until_ready()
+        server.wait_until_ready(ready_limit_s)
         yield server
     except BaseException:
         print(f"the server's log:\n{server.log()}")  # noqa: T201 - pytest shows it
