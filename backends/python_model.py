@@ -168,6 +168,8 @@ class PythonModelInstance:
                 self._code.run("finalize", model.finalize)
             except RequestError as error:
                 _LOGGER.error("%s", error.message)  # noqa: TRY400 - it holds the model's frames
+        if self._maker is not None:
+            self._maker.unloaded = True
         if self._runner is not None:
             self._runner.close()
         model_unloaded(self._code.package)
@@ -371,6 +373,8 @@ class _Answering:
 
     def send(self, index: int, response: InferenceResponse | None, *, final: bool) -> None:
         """Give request `index` a response; None with `final` is a bare end."""
+        if self._maker.unloaded:
+            raise TritonModelException("the model was unloaded, which has ended its requests")
         if not self.decoupled and self._batch.responses[index] is not None:
             raise TritonModelException("the request has been answered already")
         request = self._batch.requests[index]

@@ -34,6 +34,7 @@ class ResponseMaker:
 
     Attributes:
       output_names: The outputs that clients may ask for, in the configuration's order.
+      unloaded: Whether the model was unloaded, so that it has no requests any more.
 
     Raises:
       RequestError: an output or state has no data type, or a parameter is not allowed.
@@ -47,6 +48,7 @@ class ResponseMaker:
         self._outputs = forms_of(spec)
         self._states = state_forms_of(spec)
         self.output_names = tuple(self._outputs)
+        self.unloaded = False
 
     def response(self, request: InferRequest, response: InferenceResponse) -> InferResponse:
         """Return the server's form of a model's response; a faulty one becomes an error."""
