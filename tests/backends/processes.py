@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 _others: set[int] = set()
@@ -16,8 +17,10 @@ def forget_others() -> None:
 
 def children_of(pid: int) -> list[int]:
     """The processes that a process has started and not waited for, zombies included."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    children = {int(child) for task in tasks for child in task.read_text().split()}
+    children: set[int] = set()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            children.update(map(int, task.read_text().split()))
     return sorted(children - _others)
 
 
