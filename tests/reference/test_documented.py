@@ -6,7 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from . import grpc_cases, raw_grpc_cases, stream_cases, test_http, test_scheduling, test_statistics
+from . import (
+    grpc_cases,
+    raw_grpc_cases,
+    stream_cases,
+    test_http,
+    test_python_api,
+    test_scheduling,
+    test_statistics,
+)
 from .cases import Case, Differs
 from .servers import ROOT
 
@@ -20,6 +28,8 @@ def test_the_document_has_a_row_for_every_declared_difference() -> None:
         *stream_cases.CASES,
         *raw_grpc_cases.CASES,
         *(case for group in test_scheduling.GROUPS for case in group),
+        *test_python_api.CASES,
+        *test_python_api.CALLS,
     ]
     declared = {case.expected.why for case in every if isinstance(case.expected, Differs)}
     declared.add(test_statistics.FAILURES_ROW)
@@ -34,6 +44,8 @@ def test_no_two_cases_of_a_kind_have_the_same_name() -> None:
         stream_cases.CASES,
         raw_grpc_cases.CASES,
         *test_scheduling.GROUPS,
+        test_python_api.CASES,
+        test_python_api.CALLS,
     ]
     for cases in kinds:
         names = [case.name for case in cases]

@@ -1,0 +1,1 @@
+"""Python models that answer with what they see, and the requests that have them look."""

@@ -1,0 +1,4 @@
+"""Is no Python."""
+
+class TritonPythonModel
+    pass

@@ -1,0 +1,1 @@
+"""Is not the file that the configuration names."""
