@@ -82,11 +82,11 @@ class InferenceResponse:
     ) -> None:
         tensors = list(output_tensors)
         for tensor in tensors:
-            if type(tensor) is not Tensor:
+            if not isinstance(tensor, Tensor):
                 raise TritonModelException(
                     f"output_tensors must hold Tensor objects, got {type(tensor).__name__}"
                 )
-        if error is not None and type(error) is not TritonError:
+        if error is not None and not isinstance(error, TritonError):
             raise TritonModelException(f"error must be a TritonError, got {type(error).__name__}")
         self._tensors = tensors
         self._error = error
@@ -165,7 +165,7 @@ class InferenceResponseSender:
             )
         if response is None and flags == 0:
             raise TritonModelException("send() needs a response when flags is zero, got none")
-        if response is not None and type(response) is not InferenceResponse:
+        if response is not None and not isinstance(response, InferenceResponse):
             raise TritonModelException(
                 f"send() needs an InferenceResponse, got {type(response).__name__}"
             )

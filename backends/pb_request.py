@@ -306,7 +306,7 @@ class InferenceRequest:
 def _by_name(inputs: Iterable[Tensor]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for tensor in inputs:
-        if type(tensor) is not Tensor:
+        if not isinstance(tensor, Tensor):
             raise TritonModelException(
                 f"inputs must hold Tensor objects, got {type(tensor).__name__}"
             )

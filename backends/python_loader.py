@@ -116,7 +116,7 @@ class ModelCode:
         text = traceback.format_exception_only(error)[-1].strip()
         if self._imports is not None:
             text = text.replace(f"{self._imports.package}.", "")
-        text = cut_to(text, EXCEPTION_TEXT_MAX_CHARS)
+        text = cut_to(" ".join(text.splitlines()), EXCEPTION_TEXT_MAX_CHARS)
         places = self._places(error.__traceback__)
         if isinstance(error, SyntaxError) and error.filename is not None:
             places.append(f"{self._shorten(error.filename)}:{error.lineno}")

@@ -86,10 +86,11 @@ def complete_in_here(source: ModelSource, config: ModelConfig) -> ModelConfig:
     finally:
         code.close()
         enter_model(None)
-    if not isinstance(builder, ConfigBuilder):
+    if not isinstance(builder, ConfigBuilder) or not isinstance(builder.config, ModelConfig):
+        got = "another one" if isinstance(builder, ConfigBuilder) else type(builder).__name__
         raise _fault(
             f"model '{source.name}': auto_complete_config must return the "
-            f"pb_utils.ModelConfig it was given, got {type(builder).__name__}"
+            f"pb_utils.ModelConfig it was given, got {got}"
         )
     completed: ModelConfig = builder.config
     return completed
@@ -288,7 +289,7 @@ class PythonModelInstance:
                 f"must return a response for each of {len(requests)} requests, got {len(responses)}"
             )
         for request, response in zip(requests, responses, strict=True):
-            if response is not None and type(response) is not InferenceResponse:
+            if response is not None and not isinstance(response, InferenceResponse):
                 return (
                     "must return a list of InferenceResponse objects, "
                     f"got one of type {type(response).__name__}"

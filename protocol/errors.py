@@ -36,6 +36,10 @@ class ErrorCode(Enum):
         self.http_status: Final = http_status
         self.grpc_status: Final = grpc_status
 
+    def __int__(self) -> int:
+        """Return the number of the code in `TRITONSERVER_Error_Code`."""
+        return list(ErrorCode).index(self)
+
 
 class FailureReason(Enum):
     """Why a request failed, as the `reason` label of `nv_inference_request_failure` says it."""

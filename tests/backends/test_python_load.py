@@ -345,6 +345,13 @@ def test_a_model_without_auto_complete_config_keeps_its_configuration(tmp_path: 
             ),
         ),
         (
+            "return type(config)({})",
+            (
+                "model 'm': auto_complete_config must return the pb_utils.ModelConfig "
+                "it was given, got another one"
+            ),
+        ),
+        (
             "config.set_max_batch_size(2)",
             (
                 "model 'm' version 1: auto_complete_config raised ValueError: max_batch_size is 8, "
