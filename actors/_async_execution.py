@@ -78,7 +78,7 @@ async def _execute(
     except RequestError as error:
         return error
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) or _is_cancelled(error):
+        if _is_cancelled(error):
             raise
         return failed(f"failed with {type(error).__name__}: {error}")
     return None

@@ -21,6 +21,7 @@ from ..backends.base import InstancePlace
 from ..backends.metric_store import MetricStore
 from ..backends.server_link import RESPONSES_AHEAD, Arm, Respond
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
+from ..protocol.request_rules import check_fields
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.wording import quoted
 from ._call_graph import Link, circle
@@ -297,6 +298,7 @@ class Call:
         if self._ended:
             return
         try:
+            check_fields(self._request)
             version = self._find()
             if not self._calls.began(self):
                 return

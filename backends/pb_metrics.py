@@ -41,6 +41,10 @@ class MetricFamily:
                 "the kind of a MetricFamily must be MetricFamily.COUNTER, GAUGE or HISTOGRAM, got "
                 f"{kind!r}"
             )
+        if not _is_text(description):
+            raise TritonModelException(
+                f"the description of a MetricFamily must be Unicode text, got {description!r}"
+            )
         self._context = model_context()
         self._metrics = _metrics_of(self._context)
         try:
@@ -68,9 +72,9 @@ class MetricFamily:
             buckets are missing, not ascending, not those of the metric, or of no histogram.
         """
         for name, value in (labels or {}).items():
-            if not isinstance(name, str) or not isinstance(value, str):
+            if not (_is_text(name) and _is_text(value)):
                 raise TritonModelException(
-                    f"the labels of a Metric must be text, got {name!r}: {value!r}"
+                    f"the labels of a Metric must be Unicode text, got {name!r}: {value!r}"
                 )
         bounds = self._bounds(buckets)
         found = labels_of(labels)
@@ -99,6 +103,17 @@ class MetricFamily:
                 f"the buckets of histogram {self._name!r} must ascend, got {list(bounds)}"
             )
         return bounds[:-1] if bounds[-1] == math.inf else bounds
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is text that can be shown: without lone surrogates."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @final

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import threading
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeAlias, final
@@ -155,6 +156,9 @@ class _Worker:
             Packet(header, buffers).send(self._link)
         except LinkClosedError:
             os._exit(1)  # nobody is left to work for
+        except Exception:  # no descriptor, no memory: an answer would be lost  # noqa: BLE001
+            traceback.print_exc()  # not logged, which would send as well
+            os._exit(1)
 
     def _finished(self, done: Callable[..., object], *args: Any) -> None:
         done(*args)

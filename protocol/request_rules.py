@@ -20,7 +20,7 @@ from .errors import invalid_argument
 from .model_spec import InputSpec, ModelSpec
 from .requests import InferRequest
 from .tensors import Buffer, Shape, Tensor
-from .wording import names_text, quoted, shape_text
+from .wording import names_text, quoted, shape_text, shown
 
 INT64_MAX: Final = 2**63 - 1
 """Most elements, and most bytes, a tensor may have."""
@@ -35,6 +35,31 @@ _SMALL_BYTES: Final = 512
 """A tensor of few elements that is no larger is walked one by one, whatever is in it."""
 
 _LENGTH = struct.Struct("<I")
+
+
+def check_fields(request: InferRequest) -> None:
+    """Check the types and ranges that codecs see to, of a request that no codec has made.
+
+    Raises:
+      RequestError: INVALID_ARG, naming the field.
+    """
+    texts = [("request_id", request.id), ("model_name", request.model_name)]
+    texts += [("requested_output_names", output.name) for output in request.outputs]
+    for name, text in texts:
+        if not isinstance(text, str):
+            raise invalid_argument(f"{name} must be text, got {type(text).__name__}")
+    for name, number in (("timeout", request.timeout_us), ("priority", request.priority)):
+        if type(number) is not int or not 0 <= number <= INT64_MAX:
+            raise invalid_argument(
+                f"{name} must be a whole number from 0 to {INT64_MAX}, got {shown(number)}"
+            )
+    sequence_id = request.sequence_id
+    if not isinstance(sequence_id, str) and (
+        type(sequence_id) is not int or not 0 <= sequence_id < 2**64
+    ):
+        raise invalid_argument(
+            f"correlation_id must be text or a whole number below 2^64, got {shown(sequence_id)}"
+        )
 
 
 def validate(request: InferRequest, spec: ModelSpec) -> None:

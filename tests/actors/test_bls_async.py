@@ -174,6 +174,7 @@ class TritonPythonModel:
         ("raise SystemExit(3)", "raised SystemExit: 3 (at 1/model.py:"),
         ("return 5", "must return a list of responses, got int"),
         ("raise BaseException('odd')", "failed with BaseException: odd"),
+        ("raise KeyboardInterrupt", "failed with KeyboardInterrupt"),
         (
             "async with trio.open_nursery() as nursery: nursery.start_soon(trio.sleep, 'long')",
             "raised TypeError: ",

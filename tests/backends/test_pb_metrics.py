@@ -68,7 +68,7 @@ def test_a_metric_does_what_its_kind_can(kind: str, method: str, arguments: list
         ),
         (
             lambda: Family("x1", "", Family.GAUGE).Metric({"a": 1}),
-            "the labels of a Metric must be text, got 'a': 1",
+            "the labels of a Metric must be Unicode text, got 'a': 1",
         ),
         (
             lambda: Family("x2", "", Family.HISTOGRAM).Metric(),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from typing import Any
@@ -8,9 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from tritrio.protocol.errors import ErrorCode, RequestError
 from tritrio.protocol.model_spec import InputSpec
-from tritrio.protocol.request_rules import ACCEPTED_SHAPES_MAX, bytes_elements_fault, validate
-from tritrio.protocol.requests import RequestedOutput
+from tritrio.protocol.request_rules import (
+    ACCEPTED_SHAPES_MAX,
+    bytes_elements_fault,
+    check_fields,
+    validate,
+)
+from tritrio.protocol.requests import InferRequest, RequestedOutput
 from tritrio.protocol.tensors import Tensor, encode_bytes_elements
 
 from .infer_specs import PROPERTY, Refused, request, spec, zeros
@@ -259,3 +266,25 @@ def test_an_iterative_model_needs_no_sequence_id() -> None:
     validate(request(zeros((1, 4))), model)
     with Refused("'m'", "batch size of each request must be 1, got 2"):
         validate(request(zeros((2, 4))), model)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("id", 1, "request_id must be text, got int"),
+        ("timeout_us", "100", "timeout must be a whole number from 0 to 9223372036854775807, got"),
+        ("timeout_us", -1, "timeout must be a whole number from 0 to"),
+        ("priority", True, "priority must be a whole number from 0 to"),
+        ("sequence_id", [1], "correlation_id must be text or a whole number below 2^64, got"),
+        ("sequence_id", 2**64, "correlation_id must be text or a whole number below 2^64, got"),
+    ],
+)
+def test_a_field_that_no_codec_has_checked_is_refused_by_name(
+    field: str, value: Any, message: str
+) -> None:
+    made = InferRequest("model")
+    check_fields(made)
+    setattr(made, field, value)
+    with pytest.raises(RequestError, match=re.escape(message)) as caught:
+        check_fields(made)
+    assert caught.value.code is ErrorCode.INVALID_ARG
