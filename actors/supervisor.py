@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from ..backends.base import DeviceFaultError
 from ._restart_policy import RestartPolicy
 
 _logger = logging.getLogger(__name__)
@@ -52,7 +53,10 @@ async def supervise(
             if delay_s is None:
                 what = f"{type(error).__name__}: {error}"
                 raise RestartBudgetSpentError(f"{name} crashed too often: {what}") from error
-            _logger.exception("%s crashed and is restarted in %s s", name, delay_s)
+            if isinstance(error, DeviceFaultError):  # it says what the device died of
+                _logger.error("%s crashed and is restarted in %s s: %s", name, delay_s, error)  # noqa: TRY400
+            else:
+                _logger.exception("%s crashed and is restarted in %s s", name, delay_s)
         else:
             return
         with trio.move_on_after(delay_s):
