@@ -27,7 +27,8 @@ MESSAGES_AT_ONCE_MAX: Final = 64
 CLOSED_MAX_S: Final = 0.0625
 """How long a process may live on once it has closed its link, in seconds: it is about to end."""
 
-_PACKAGE_ROOT: Final = Path(__file__).resolve().parent.parent
+_PACKAGE_ROOT: Final = Path(__file__).absolute().parents[2]
+"""The directory to import `tritrio` from; links are not followed, since they may lead out of it."""
 
 _START: Final = """
 import importlib, json, os, struct, sys

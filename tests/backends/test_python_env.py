@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -29,6 +30,8 @@ from tritrio.backends.python_env import interpreter_for, wants_process
 from tritrio.backends.python_model import PythonBackend, PythonModelInstance
 from tritrio.protocol.errors import ErrorCode, RequestError
 from tritrio.protocol.pb.inference import ModelConfig, ModelParameter
+
+ROOT = Path(__file__).resolve().parents[2]
 
 MODEL = """
 import sys
@@ -161,6 +164,56 @@ def test_a_model_runs_in_the_environment_that_it_names(
     assert answer(source, config(EXECUTION_ENV_PATH=path)) == 41
     assert len(caplog.messages) == 1
     assert Path(caplog.messages[0]).resolve() == environment
+
+
+INSTALLED = """
+import sys
+from pathlib import Path
+
+packages, model, environment = sys.argv[1:]
+sys.path.insert(0, packages)
+
+import numpy as np
+
+from tritrio.backends.base import Batch, InstancePlace, ModelSource
+from tritrio.backends.python_model import PythonBackend
+from tritrio.protocol.pb.inference import ModelConfig, ModelInput, ModelOutput, ModelParameter
+from tritrio.protocol.requests import InferRequest
+
+path = Path(model)
+config = ModelConfig(name="m", output=[ModelOutput(name="OUTPUT0", data_type=11, dims=[1])])
+config.parameters["EXECUTION_ENV_PATH"] = ModelParameter(string_value=environment)
+source = ModelSource("m", 1, path, path / "1")
+instance = PythonBackend().create_instance(source, config, InstancePlace("m_0_0"))
+instance.load()
+batch = Batch([InferRequest("m")])
+instance.execute(batch)
+print(batch.responses[0].outputs[0].array)
+instance.unload()
+"""
+
+
+def test_an_installed_server_runs_a_model_in_an_environment_that_has_no_server(
+    tmp_path: Path, environment: Path
+) -> None:
+    packages = tmp_path / "installed" / "site-packages"
+    shutil.copytree(  # as it is installed: without links
+        ROOT / "tritrio", packages / "tritrio", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copy(ROOT / "triton_python_backend_utils.py", packages)
+    source = write_model(tmp_path, MODEL)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-I", "-c", INSTALLED, str(packages)),
+            *(str(source.model_directory), str(environment)),
+        ],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "[41.]\n", done.stderr
 
 
 def test_a_packed_environment_is_unpacked_once(
