@@ -68,6 +68,7 @@ class ProcessModelInstance:
     Attributes:
       decoupled: Whether a request may have any number of responses.
       hears_sequence_ends: Whether the model has the method `on_sequence_end`; known after `load`.
+      says_ready: Whether the model has the method `is_ready`; known after `load`.
     """
 
     def __init__(self, source: ModelSource, config: ModelConfig, place: InstancePlace) -> None:
@@ -77,6 +78,7 @@ class ProcessModelInstance:
         policy = config.model_transaction_policy
         self.decoupled = policy is not None and policy.decoupled
         self.hears_sequence_ends = False
+        self.says_ready = False
         self._name = f"model instance '{place.name}'"
         self._process: ModelProcess | None = None
         self._calls: ProcessCalls | None = None
@@ -107,6 +109,7 @@ class ProcessModelInstance:
                 ErrorCode.INTERNAL, f"loading {self._name} failed: {error}"
             ) from None
         self.hears_sequence_ends = reply.header.get("hears_sequence_ends") is True
+        self.says_ready = reply.header.get("says_ready") is True
         attend_between_jobs(self)
 
     def execute(self, batch: Batch) -> None:
@@ -156,6 +159,22 @@ class ProcessModelInstance:
                     batch.respond(index, reader.response(header, batch.requests[index]))
         except (LinkError, TypeError) as error:
             raise _misbehaved(self._process, error) from None
+
+    def is_ready(self) -> bool:
+        """Ask the model; see `SaysReady`.
+
+        An instance whose process has ended is ready: the next request has another one started, and
+        none might come to one that is not.
+
+        Raises:
+          DeviceFaultError: the process has ended meanwhile.
+        """
+        if self._process is None:
+            return True
+        try:
+            return self._call("ready", {}).header.get("ready") is True
+        except ProcessEndedError as error:
+            raise self._lost(error) from None
 
     def sequences_ended(self, ends: Sequence[SequenceEnd]) -> None:
         """Tell the model.

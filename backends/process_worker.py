@@ -105,6 +105,7 @@ class _Worker:
             "load": self._load,
             "execute": self._execute,
             "ends": self._end_sequences,
+            "ready": self._ready,
             "unload": self._unload,
         }
 
@@ -189,7 +190,15 @@ class _Worker:
         instance = PythonModelInstance(source_from(header["source"]), config, place)
         self._instance = instance
         instance.load()
-        return {"hears_sequence_ends": instance.hears_sequence_ends}, []
+        attributes = {
+            "hears_sequence_ends": instance.hears_sequence_ends,
+            "says_ready": instance.says_ready,
+        }
+        return attributes, []
+
+    def _ready(self, _: Message, __: int) -> _Reply:
+        assert self._instance is not None
+        return {"ready": self._instance.is_ready()}, []
 
     def _unload(self, _: Message, __: int) -> _Reply:
         if self._instance is not None:

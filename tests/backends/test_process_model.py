@@ -24,7 +24,7 @@ from tests.backends.builders import (
 )
 from tests.backends.processes import children_of, descriptors
 from tritrio.backends import process_model
-from tritrio.backends.base import Batch, DeviceFaultError, InstancePlace
+from tritrio.backends.base import Batch, DeviceFaultError, InstancePlace, SaysReady
 from tritrio.backends.process_model import ProcessModelInstance
 from tritrio.backends.python_model import PythonBackend
 from tritrio.protocol.errors import RequestError
@@ -222,6 +222,36 @@ def test_a_load_that_fails_says_why(make: Make, code: str, message: str) -> None
     with pytest.raises(RequestError) as raised:
         make(code=code)
     assert raised.value.message == message
+
+
+IS_READY = "{model}    async def is_ready(self):\n        return {answer}\n"
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_model_in_a_process_says_whether_it_is_ready(make: Make, answer: bool) -> None:
+    instance = make(code=IS_READY.format(model=MODEL, answer=answer))
+    assert isinstance(instance, SaysReady)
+    assert (instance.says_ready, instance.is_ready()) == (True, answer)
+    (response,) = execute(instance, request_of(np.array([3], np.float32)))
+    assert outputs_of(response)["OUTPUT0"].tolist() == [3.0]
+
+
+def test_a_model_in_a_process_without_is_ready_has_no_say_in_it(make: Make) -> None:
+    assert not make().says_ready
+
+
+def test_a_model_in_a_process_that_answers_with_no_bool_is_not_ready(make: Make) -> None:
+    instance = make(code=IS_READY.format(model=MODEL, answer="'yes'"))
+    with pytest.raises(RequestError, match="is_ready must return a bool, got str"):
+        instance.is_ready()
+
+
+def test_a_process_that_ends_over_its_readiness_is_ready_to_be_started_again(make: Make) -> None:
+    instance = make(code=IS_READY.format(model=MODEL, answer="os._exit(7)"))
+    with pytest.raises(DeviceFaultError, match=r"^its process ended with exit code 7$"):
+        instance.is_ready()
+    assert instance.is_ready()
+    assert children_of(os.getpid()) == []
 
 
 def test_finalize_runs_at_unload(make: Make, tmp_path: Path) -> None:

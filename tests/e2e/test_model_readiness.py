@@ -29,9 +29,11 @@ class TritonPythonModel:
 """
 
 
-def test_a_model_is_ready_when_it_says_so(repository: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_a_model_is_ready_when_it_says_so(repository: Path, tmp_path: Path, mode: str) -> None:
     write_python_model(repository, "saying", SAYING, place=tmp_path)
-    with running_server(repository, tmp_path / "log") as server:
+    setting = f"--backend-config=python,execution-mode={mode}"
+    with running_server(repository, tmp_path / "log", setting) as server:
         http = triton_http.InferenceServerClient(server.http_url)
         grpc = triton_grpc.InferenceServerClient(server.grpc_url)
         for ready in (False, True):
