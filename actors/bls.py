@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Protocol, TypeAlias, final
 
@@ -19,6 +19,7 @@ import trio
 
 from ..backends.base import InstancePlace
 from ..backends.metric_store import MetricStore
+from ..backends.pb_tensor import TritonModelException
 from ..backends.server_link import RESPONSES_AHEAD, Arm, Respond
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.request_rules import check_fields
@@ -76,6 +77,7 @@ class Calls:
         self._waited: set[int | None] = set()
         self._open: dict[Call, None] = {}
         self._closed = False
+        self._held_up_by: str | None = None
         self._lock = threading.Lock()  # of the two above
 
     def __repr__(self) -> str:
@@ -109,12 +111,32 @@ class Calls:
         for call in left:
             call.end(_server_stops())
 
+    @contextmanager
+    def held_up_by(self, instance: InstancePlace) -> Iterator[None]:
+        """Refuse calls, whatever thread they come from, while an instance blocks the event loop."""
+        self._held_up_by = instance.name
+        try:
+            yield
+        finally:
+            self._held_up_by = None
+
     # For models, on any thread.
 
     def infer(
         self, request: InferRequest, respond: Respond, *, caller: int | None, decoupled: bool
     ) -> Call:
-        """Send a request to another model; see `ServerLink`."""
+        """Send a request to another model; see `ServerLink`.
+
+        Raises:
+          TritonModelException: the event loop is held up, so that the call would never end.
+        """
+        if self._held_up_by is not None:
+            raise TritonModelException(
+                f"instance '{self._held_up_by}' waits for another model, "
+                f"{quoted(request.model_name)}, which cannot run meanwhile: without a server all "
+                "models run on one thread; use an 'async def execute' that imports no asyncio and "
+                "awaits async_exec(), or test it with a server"
+            )
         call = Call(self, request, respond, caller=caller, decoupled=decoupled)
         request.call = call
         with self._lock:

@@ -60,8 +60,8 @@ def model(
         dimension, -1 is variable. An input is optional if its parameter has a default.
       outputs: Output name -> the same.
       max_batch_size: Most rows in a batch; 0 for a model that does not batch.
-      dynamic_batching: Whether requests wait for each other; a mapping has the fields of
-        `dynamic_batching` in the configuration.
+      dynamic_batching: Whether requests wait for each other, up to `max_batch_size`; a mapping has
+        the fields of `dynamic_batching` in the configuration.
       instances: How many copies execute side by side.
       response_cache: Whether responses are kept, if the server has a cache.
       config: Any other fields of the configuration, in its JSON form. What is given here replaces
@@ -70,6 +70,11 @@ def model(
     Raises:
       RequestError: the configuration is not valid, or the function does not fit it.
     """
+    if callable(name):
+        raise invalid_argument(
+            "expected @tritrio.model(inputs={...}, outputs={...}), got @tritrio.model without "
+            "inputs= and outputs="
+        )
 
     def decorate(target: T) -> T:
         called = getattr(target, "__name__", "") if name is None else name
@@ -90,6 +95,11 @@ def model(
             fields["response_cache"] = {"enable": True}
         written = model_config_from_dict({**fields, **(config or {})})
         _check(written, instances)
+        if "dynamic_batching" in fields and written.max_batch_size < 1:
+            raise invalid_argument(
+                f"model '{written.name}': expected a max_batch_size of at least 1 with "
+                f"dynamic_batching, got {written.max_batch_size}"
+            )
         context = ConfigContext(preferred_count=1)
         validate(normalise(written, context=context), context=context)
         setattr(target, ATTRIBUTE, make_model_function(target, written, AsyncFunctions()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from .model_functions import model_function
 from .options import ServerOptions
 from .protocol.config_text_writer import model_config_to_text
 from .server import serve_until_signal
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 SOURCE_FILENAME: Final = "function_source.py"
 """The copy of the file that defines an exported function."""
@@ -85,8 +88,8 @@ def export(model: Callable[..., Any], repository: Path | str) -> Path:
 
     Args:
       model: A function or class with the decorator `tritrio.model`, at the top of its file.
-      repository: The directory for the model's directory. What an earlier export wrote there is
-        replaced.
+      repository: The directory for the model's directory. Code that an earlier export wrote there
+        is replaced; a configuration that differs is kept, and a warning says so.
 
     Returns:
       The model's directory.
@@ -110,7 +113,14 @@ def export(model: Callable[..., Any], repository: Path | str) -> Path:
     directory = Path(repository) / function.config.name
     version = directory / "1"
     version.mkdir(parents=True, exist_ok=True)
-    _write_config(directory, function)
+    config = directory / CONFIG_NAME
+    if not config.exists():
+        _write_config(directory, function)
+    elif config.read_text(encoding="utf-8") != model_config_to_text(function.config):
+        _LOGGER.warning(
+            "%s is kept, which is not what the decorator says; delete it to have it written again",
+            config,
+        )
     if source is not None:
         (version / SOURCE_FILENAME).write_bytes(Path(source).read_bytes())
     origin = package or SOURCE_FILENAME.removesuffix(".py")

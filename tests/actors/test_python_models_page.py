@@ -12,27 +12,18 @@ from tritrio.actors.metrics_collector import ModelCollector, render
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python-models.md"
 MODEL = re.compile(r"^```python\n# (\w+)/1/model\.py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LETTERS = """
-class TritonPythonModel:
-    def execute(self, requests):
-        for request in requests:
-            sender = request.get_response_sender()
-            for letter in asked(request):
-                sender.send(answer(letter))
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
+DECOUPLED = "model_transaction_policy { decoupled: true }\n"
 
 
 async def test_every_model_of_the_page_runs(tmp_path: Path) -> None:
     models = dict(MODEL.findall(PAGE.read_text()))
-    assert set(models) == {"shout", "first", "both", "words"}
+    assert set(models) == {"shout", "first", "both", "words", "letters"}
     for name, code in models.items():
         directory = tmp_path / name / "1"
         directory.mkdir(parents=True)
         (directory / "model.py").write_text(code)
-        (tmp_path / name / "config.pbtxt").write_text(CONFIG)
+        (tmp_path / name / "config.pbtxt").write_text(CONFIG + DECOUPLED * (name == "letters"))
     write_caller(tmp_path, "echo", ECHO)
-    write_caller(tmp_path, "letters", LETTERS, decoupled=True)
     registry = CollectorRegistry()
     async with calling_core(tmp_path) as core:
         registry.register(ModelCollector(list, custom=core.core.custom_metrics))

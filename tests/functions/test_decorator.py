@@ -226,6 +226,11 @@ class NoCall:
             {"inputs": X, "dynamic_batching": {"preferred_batch_size": [9]}, "max_batch_size": 4},
             None,
         ),
+        (
+            plain,
+            {"inputs": X, "dynamic_batching": True},
+            ("model 'plain': expected a max_batch_size of at least 1 with dynamic_batching, got 0"),
+        ),
     ],
 )
 def test_a_wrong_model_is_refused_where_it_is_written(
@@ -236,6 +241,16 @@ def test_a_wrong_model_is_refused_where_it_is_written(
     assert caught.value.code is ErrorCode.INVALID_ARG
     assert function_of(target) is None
     assert fault is None or caught.value.message == fault
+
+
+def test_a_decorator_without_its_arguments_is_refused() -> None:
+    with pytest.raises(RequestError) as caught:
+        tritrio.model(plain)  # type: ignore[arg-type]
+    assert caught.value.code is ErrorCode.INVALID_ARG
+    assert caught.value.message == (
+        "expected @tritrio.model(inputs={...}, outputs={...}), got @tritrio.model without inputs= "
+        "and outputs="
+    )
 
 
 def test_the_package_says_what_it_does_not_have() -> None:

@@ -42,7 +42,8 @@ def run(program: str, directory: Path) -> str:
         cwd=directory,
         env={"PYTHONPATH": str(ROOT)},
         check=True,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
     )
     return done.stdout
@@ -75,6 +76,25 @@ async def test_what_is_edited_in_the_exported_configuration_holds(
     with pytest.raises(StartError, match="expected a parameter for each input, got none for"):
         async with serve_models(tmp_path / "models"):
             pass
+
+
+def test_a_later_export_replaces_the_code_and_keeps_an_edited_configuration(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "app.py"
+    script.write_text(APP)
+    assert "is kept" not in run("app.py", tmp_path)
+    config = tmp_path / "models" / "scale" / "config.pbtxt"
+    assert "is kept" not in run("app.py", tmp_path)
+    edited = config.read_text() + "# mine\n"
+    config.write_text(edited)
+    script.write_text(APP.replace("FACTOR = 3", "FACTOR = 4"))
+    assert (
+        "models/scale/config.pbtxt is kept, which is not what the decorator says; delete it to "
+        "have it written again\n"
+    ) in run("app.py", tmp_path)
+    assert config.read_text() == edited
+    assert "FACTOR = 4" in (config.parent / "1" / "function_source.py").read_text()
 
 
 def test_a_function_of_a_package_is_imported_from_there(

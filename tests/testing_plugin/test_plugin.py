@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.calling import CONFIG
 from tests.support.pages import write_files
 from tests.support.server_process import ROOT
 
@@ -47,7 +48,23 @@ def test_the_examples_of_the_page_pass(tmp_path: Path) -> None:
     written = write_files("testing.md", tmp_path)
     assert list(written) == ["test_app.py", "test_more.py"]
     counts, output = run_pytest(tmp_path)
-    assert counts == {"passed": 5}, output
+    assert counts == {"passed": 6}, output
+
+
+def test_a_decoupled_model_is_tested_as_its_page_says(tmp_path: Path) -> None:
+    (code,) = re.findall(
+        r"^```python\n# letters/1/model\.py\n(.*?)^```$",
+        (ROOT / "docs" / "python-models.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    (tmp_path / "letters" / "1").mkdir(parents=True)
+    (tmp_path / "letters" / "1" / "model.py").write_text(code)
+    (tmp_path / "letters" / "config.pbtxt").write_text(
+        CONFIG + "model_transaction_policy { decoupled: true }\n"
+    )
+    assert list(write_files("python-models.md", tmp_path)) == ["test_letters.py"]
+    counts, output = run_pytest(tmp_path)
+    assert counts == {"passed": 1}, output
 
 
 def test_failures_are_told_as_they_are(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ A MockClock does not see threads: it would jump past a job that one executes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from math import inf
 from typing import TypeAlias, TypeVar, TypeVarTuple, final
 
@@ -13,6 +14,7 @@ import outcome
 import trio
 
 from ..actors._device_link import ABANDON_AFTER_S, Device, DeviceHungError
+from ..actors.bls import Calls
 from ..backends.base import Batch, InstancePlace
 
 T = TypeVar("T")
@@ -87,14 +89,14 @@ class FakeDevice:
         except trio.Cancelled:
             with trio.move_on_after(ABANDON_AFTER_S, shield=True) as patience:
                 await trio.sleep_until(end_s)
-                job(*args)
+                self._do(job, *args)
             self.abandoned = patience.cancelled_caught
             raise
         finally:
             self._busy = False
         if batch is not None and any(r.id in self._deadly for r in batch.requests):
             raise FakeDeviceDiedError(self.place.name)
-        result = job(*args)
+        result = self._do(job, *args)
         if then is not None:
             then(result)
         return result
@@ -103,11 +105,16 @@ class FakeDevice:
         """Run a short job, and hand its outcome over; see `Device`."""
         assert self.started
         assert not self.stopped
-        done(outcome.capture(job))
+        done(outcome.capture(self._do, job))
 
     def stop(self) -> None:
         """End the device."""
         self.stopped = True
+
+    def _do(self, job: Callable[[*Ts], T], /, *args: *Ts) -> T:
+        calls = self.place.server
+        with calls.held_up_by(self.place) if isinstance(calls, Calls) else nullcontext():
+            return job(*args)
 
 
 @final

@@ -22,9 +22,9 @@ from ..actors.routing_table import ModelState, ModelVersion
 from ..backends.base import Batch, InstancePlace
 from ..options import ServerOptions
 from ..protocol.config_rules import instances
-from ..protocol.dtypes import NUMPY_DTYPES, datatype_of
+from ..protocol.dtypes import BYTES, NUMPY_DTYPES, datatype_of
 from ..protocol.requests import InferRequest, Parameters, RequestedOutput
-from ..protocol.tensors import Tensor
+from ..protocol.tensors import Tensor, encode_bytes_elements
 from ..protocol.version_policy import parse_version
 from ..server import StartError, core_options
 from ..serving import function_repository
@@ -117,7 +117,7 @@ class ServedModels:
         Args:
           at_s: When, in virtual seconds; not in the past.
           inputs: Input name -> array, or what an array of the input's data type is made from; with
-            the batch dimension if the model batches.
+            the batch dimension if the model batches. BYTES elements arrive as bytes; text is UTF-8.
           model: The model's name; not needed where only one is served.
           id: The request's id; by default "1", "2" and so on.
           outputs: The outputs to return; all if empty.
@@ -240,6 +240,10 @@ def _tensor(name: str, value: Any, version: ModelVersion) -> Tensor:
     datatype = datatype_of(array.dtype)
     if datatype is None:
         raise ValueError(f"expected a data type of Triton for input '{name}', got {array.dtype}")
+    if datatype == BYTES:  # as from a client: models get bytes, whether this is text or not
+        return Tensor(
+            name, datatype, array.shape, raw=encode_bytes_elements(array.ravel().tolist())
+        )
     return Tensor(name, datatype, array.shape, array=array)
 
 
