@@ -1,8 +1,7 @@
 """Calls of models by models ("business logic scripting"), from any thread onto the event loop.
 
-A call is an ordinary request to the callee's scheduler. It ends with the requests it is made for:
-once nobody waits for any request of an execution, its calls are cancelled. And one that could only
-wait for itself is refused (see `_call_graph`).
+A call is an ordinary request to the callee's scheduler. It ends with the requests it is made for,
+once nobody waits for any of them. One that could only wait for itself is refused (`_call_graph`).
 """
 
 from __future__ import annotations

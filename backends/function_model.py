@@ -136,7 +136,10 @@ class FunctionInstance:
                 self._stream(batch, index, feed)
             batch.infer_end_ns = perf_counter_ns()
         else:
-            results = [self._run(self._call, feed) for feed in feeds]
+            wanted = [_wanted([batch.requests[index] for index in group]) for group in groups]
+            results = [
+                self._run(self._call, feed, each) for feed, each in zip(feeds, wanted, strict=True)
+            ]
             batch.infer_end_ns = perf_counter_ns()
             for group, result in zip(groups, results, strict=True):
                 requests = [batch.requests[index] for index in group]
@@ -182,18 +185,23 @@ class FunctionInstance:
         assert self._function is not None
         return self._function.target.__name__
 
-    def _call(self, feed: Mapping[str, Array]) -> Any:
+    def _call(self, feed: Mapping[str, Array], wanted: Callable[[], bool]) -> Any:
         assert self._function is not None
         assert self._execute is not None
         if self._function.is_async:
-            return self._function.runner.call(self._execute, feed)
+            return self._function.runner.call(self._execute, feed, wanted)
         return self._execute(**feed)
 
-    def _iterate(self, feed: Mapping[str, Array], emit: Callable[[Any], bool]) -> None:
+    def _iterate(
+        self,
+        feed: Mapping[str, Array],
+        emit: Callable[[Any], bool],
+        wanted: Callable[[], bool],
+    ) -> None:
         assert self._function is not None
         assert self._execute is not None
         if self._function.is_async:
-            self._function.runner.stream(self._execute, feed, emit)
+            self._function.runner.stream(self._execute, feed, emit, wanted)
             return
         generator = self._execute(**feed)
         try:
@@ -223,7 +231,7 @@ class FunctionInstance:
             batch.respond(index, response)
             return True
 
-        error = self._run(self._iterate, feed, emit)
+        error = self._run(self._iterate, feed, emit, _wanted([request]))
         if isinstance(error, RequestError):
             fault = self._failure(request, error)
         end = InferResponse(self._source.name, self._version, request.id)
@@ -345,3 +353,8 @@ def _tensor(form: OutputForm, array: Array) -> Tensor:
     else:
         raw = array.astype(NUMPY_DTYPES[form.datatype], copy=False).tobytes()
     return Tensor(form.name, form.datatype, shape, raw=raw)
+
+
+def _wanted(requests: Sequence[InferRequest]) -> Callable[[], bool]:
+    """Return what tells whether anybody waits for one of these requests."""
+    return lambda: not all(request.cancelled for request in requests)

@@ -26,15 +26,27 @@ Emit: TypeAlias = Callable[[Any], bool]
 
 
 class AsyncRunner(Protocol):
-    """Runs async functions to their end, for callers that are not async."""
+    """Runs what is `async def`, which this floor knows nothing of.
 
-    def call(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-        """Return or raise what the async function does."""
+    Either ends early, with an error for `call`, once `wanted` says False.
+    """
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        arguments: Mapping[str, Any],
+        wanted: Callable[[], bool],
+    ) -> Any:
+        """Return or raise what an async function does with these arguments."""
 
     def stream(
-        self, function: Callable[..., Any], arguments: Mapping[str, Any], emit: Emit
+        self,
+        function: Callable[..., Any],
+        arguments: Mapping[str, Any],
+        emit: Emit,
+        wanted: Callable[[], bool],
     ) -> None:
-        """Hand over what the async generator yields, until its end or until `emit` says False."""
+        """Hand what an async generator yields to `emit`, which says False to end it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, final
 
+import outcome
 import trio
 from trio.testing import MockClock
 
@@ -28,7 +29,7 @@ from .protocol.config_json import model_config_from_dict
 from .protocol.config_rules import ConfigContext, normalise
 from .protocol.config_validation import validate
 from .protocol.dtypes import BYTES, CONFIG_NUMBERS
-from .protocol.errors import invalid_argument
+from .protocol.errors import ErrorCode, RequestError, invalid_argument
 from .protocol.pb.inference import ModelConfig
 from .protocol.wording import quoted
 
@@ -169,6 +170,10 @@ def _tensors(
     return tensors
 
 
+WATCH_INTERVAL_S = 1 / 32
+"""How often an async function that runs looks whether its clients are still there."""
+
+
 @final
 class AsyncFunctions:
     """Runs async functions by `trio.run`, on the thread of the instance that executes.
@@ -177,20 +182,57 @@ class AsyncFunctions:
     clock is a virtual one, so that no time passes.
     """
 
-    def call(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    def call(
+        self,
+        function: Callable[..., Any],
+        arguments: Mapping[str, Any],
+        wanted: Callable[[], bool],
+    ) -> Any:
         """Return or raise what the async function does."""
-        return _run(partial(function, **arguments))
+        called = partial(function, **arguments)
+        if trio.lowlevel.in_trio_run():
+            return _run(called)
+        return trio.run(_while_wanted, wanted, called)
 
     def stream(
-        self, function: Callable[..., Any], arguments: Mapping[str, Any], emit: Emit
+        self,
+        function: Callable[..., Any],
+        arguments: Mapping[str, Any],
+        emit: Emit,
+        wanted: Callable[[], bool],
     ) -> None:
         """Hand over what the async generator yields, until its end or until `emit` says False."""
+        generator = partial(function, **arguments)
         if trio.lowlevel.in_trio_run():
-            for value in _run(_collect, partial(function, **arguments)):
+            for value in _run(_collect, generator):
                 if not emit(value):
                     break
         else:
-            _run(_drive, partial(function, **arguments), emit)
+            trio.run(_while_wanted, wanted, partial(_drive, generator, emit))
+
+
+async def _while_wanted(wanted: Callable[[], bool], function: Callable[[], Any]) -> Any:
+    """Return or raise what an async function does; cut it off once nobody wants it.
+
+    Raises:
+      RequestError: CANCELLED; it was cut off.
+    """
+    left = False
+
+    async def watch(scope: trio.CancelScope) -> None:
+        nonlocal left
+        while wanted():  # noqa: ASYNC110 - the flag is set on another thread
+            await trio.sleep(WATCH_INTERVAL_S)
+        left = True
+        scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch, nursery.cancel_scope)
+        result = await outcome.acapture(function)
+        nursery.cancel_scope.cancel()
+    if left:
+        raise RequestError(ErrorCode.CANCELLED, "nobody waits for the answer any more")
+    return result.unwrap()
 
 
 async def _collect(generator: Callable[[], Any]) -> list[Any]:
@@ -205,13 +247,12 @@ async def _drive(generator: Callable[[], Any], emit: Emit) -> None:
 
 
 def _run(function: Callable[..., Any], *arguments: Any) -> Any:
-    if not trio.lowlevel.in_trio_run():
-        return trio.run(function, *arguments)
+    """Run an async function on the event loop of another thread, where no time passes."""
     outcomes: SimpleQueue[Any] = SimpleQueue()
-    thread = DeviceThread("async-function", HostContext(), lambda _, outcome: outcomes.put(outcome))
+    thread = DeviceThread("async-function", HostContext(), lambda _, result: outcomes.put(result))
     thread.start()
     job = partial(trio.run, function, *arguments, clock=MockClock(autojump_threshold=0))
     thread.submit(outcomes.put, job)
-    outcome = outcomes.get()
+    result = outcomes.get()
     thread.stop()
-    return outcome.unwrap()
+    return result.unwrap()

@@ -45,6 +45,8 @@ def serve(*models: Callable[..., Any], **options: Any) -> bool:
       TypeError: a model has no decorator, or there is no such option.
     """
     repositories = options.pop("model_repositories", ())
+    if "http_address" in options:  # as on the command line
+        options.setdefault("metrics_address", options["http_address"])
     with function_repository(*models) as directory:
         served = ServerOptions(model_repositories=(directory, *map(Path, repositories)), **options)
         log_to_stderr(verbose=served.log_verbose)

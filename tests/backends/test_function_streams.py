@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,37 @@ def test_each_thing_an_async_generator_yields_is_a_response(load: Load) -> None:
 
     answers = streamed(load(f), request_of(x=floats(1)))
     assert counted(answers) == [(0, [[[1]]], False), (0, [[[2]]], False), (0, True, True)]
+
+
+def test_an_async_generator_that_waits_is_cut_off_when_its_client_leaves(load: Load) -> None:
+    events: list[str] = []
+    request = request_of(x=floats(1))
+
+    @model("m", **ROWS)
+    async def f(x: Any) -> AsyncIterator[Any]:
+        try:
+            yield x
+            request.cancelled = True
+            await trio.sleep_forever()
+        finally:
+            events.append("closed")
+
+    answers = streamed(load(f), request)
+    assert events == ["closed"]
+    assert answers[-1][1].final
+
+
+def test_an_async_function_is_cut_off_when_nobody_waits_for_it(load: Load) -> None:
+    request = request_of(x=floats(1))
+
+    @model("m", **ROWS)
+    async def f(x: Any) -> Any:
+        request.cancelled = True
+        await trio.sleep(inf)
+        return x
+
+    (response,) = execute(load(f), request)
+    assert error_of(response).startswith("CANCELLED: ")
 
 
 @pytest.mark.parametrize("is_async", [False, True])
