@@ -8,6 +8,7 @@ Their names and methods are those of Triton's `triton_python_backend_utils`.
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -237,6 +238,8 @@ def _plain_value(name: str, value: ParameterValue) -> ParameterValue:
             raise TritonModelException(f"parameter '{name}' must fit an int64, got {shown(value)}")
         return int(value)
     if isinstance(value, float):
+        if not math.isfinite(value):  # which JSON cannot say
+            raise TritonModelException(f"parameter '{name}' must be a finite number, got {value}")
         return float(value)
     if isinstance(value, str):
         return _sendable(name, value)

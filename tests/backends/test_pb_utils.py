@@ -227,6 +227,10 @@ def test_a_response_may_hold_an_error() -> None:
             "parameter 'a' must fit an int64, got an integer of 20001 bits",
         ),
         (
+            lambda: pb_utils.InferenceResponse(parameters={"a": float("nan")}),
+            "parameter 'a' must be a finite number, got nan",
+        ),
+        (
             lambda: pb_utils.InferenceResponse(parameters={"a": "x\udc80"}),
             "parameter 'a' must be Unicode text, got a lone surrogate at 1",
         ),
