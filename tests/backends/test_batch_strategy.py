@@ -188,8 +188,8 @@ def test_a_path_out_of_the_repository_is_an_error(source: ModelSource, tmp_path:
 def test_another_model_of_the_repository_may_have_the_file(
     source: ModelSource, tmp_path: Path
 ) -> None:
-    write(tmp_path / "models" / "shared" / "mine.py", answering(True))
-    assert strategy_of(source, "../shared/mine.py").include(None, request_of(floats(1))) is True
+    write(tmp_path / "models" / "common" / "mine.py", answering(True))
+    assert strategy_of(source, "../common/mine.py").include(None, request_of(floats(1))) is True
 
 
 def test_a_model_directory_that_is_a_link_may_have_a_strategy(
