@@ -172,6 +172,13 @@ CUT_OFF = RequestError(
 )
 """Ends what was dispatched when the time for a graceful stop is over."""
 
+STOPPING = RequestError(
+    ErrorCode.UNAVAILABLE,
+    "the scheduler of the model takes no more requests, because the model stops",
+    reason=FailureReason.REJECTED,
+)
+"""Refuses what comes, or still waits, when a scheduler stops."""
+
 _CANCELLED = RequestError(
     ErrorCode.CANCELLED,
     "the request was cancelled before it was answered",

@@ -17,7 +17,7 @@ import trio
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ._batch_explanation import BatchLog
 from ._batch_policy import BatchPolicy
-from ._completion import Completion
+from ._completion import STOPPING, Completion
 from ._instance_permits import InstancePermits
 from ._overload_policy import OverloadState
 from .messages import (
@@ -147,7 +147,7 @@ class Batcher:
 
     def _refuse(self, message: SchedulerMessage | None, now_s: float) -> None:
         if isinstance(message, Infer):
-            self._completion.refuse_pending(message, _stopping(), now_s)
+            self._completion.refuse_pending(message, STOPPING, now_s)
         elif isinstance(message, Retry):
             for infer in message.infers:
                 self._completion.fail(infer, message.error, now_s)
@@ -237,7 +237,7 @@ class Batcher:
         if infer.request.cancelled:
             self._completion.drop_pending(infer, now_s)
             return
-        error = _stopping() if self._stopping else self._policy.add(infer, now_s)
+        error = STOPPING if self._stopping else self._policy.add(infer, now_s)
         if error is not None:
             self._completion.refuse_pending(infer, error, now_s)
 
@@ -285,15 +285,7 @@ class Batcher:
 
     def _refuse_queued(self, now_s: float) -> None:
         for infer in self._policy.remove_all():
-            self._completion.refuse_pending(infer, _stopping(), now_s)
-
-
-def _stopping() -> RequestError:
-    return RequestError(
-        ErrorCode.UNAVAILABLE,
-        "the scheduler of the model takes no more requests, because the model stops",
-        reason=FailureReason.REJECTED,
-    )
+            self._completion.refuse_pending(infer, STOPPING, now_s)
 
 
 def _timed_out(infer: Infer, now_s: float) -> RequestError:

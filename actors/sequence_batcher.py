@@ -18,9 +18,8 @@ from typing import Any, TypeAlias, assert_never, final
 import trio
 
 from ..backends.base import SequenceEnd
-from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.requests import InferResponse
-from ._completion import Completion
+from ._completion import STOPPING, Completion
 from ._instance_permits import InstancePermits
 from ._sequence_actions import SequenceSnapshot, sequence_lost
 from ._sequence_policy import SequencePolicy
@@ -118,7 +117,7 @@ class SequenceBatcher:
     def close(self) -> None:
         """Answer what waits and what is in the inbox, and close all channels; idempotent."""
         now_s = trio.current_time()
-        self._policy.refuse_all(_stopping(), now_s)
+        self._policy.refuse_all(STOPPING, now_s)
         self._refuse(now_s)
         if self._handled is not None:
             self._refuse_message(self._handled, now_s)
@@ -134,12 +133,12 @@ class SequenceBatcher:
         """Answer the requests of a message that was not handled."""
         match message:
             case Infer():
-                self._completion.refuse_pending(message, _stopping(), now_s)
+                self._completion.refuse_pending(message, STOPPING, now_s)
             case Reschedule(infer=infer):
-                self._completion.fail(infer, _stopping(), now_s)
+                self._completion.fail(infer, STOPPING, now_s)
             case Retry(infers=infers):
                 for infer in infers:
-                    self._completion.fail(infer, _stopping(), now_s)
+                    self._completion.fail(infer, STOPPING, now_s)
 
     def _unload(self) -> None:
         """Tell the instances, all of which are idle, of the sequences that nobody ended."""
@@ -251,7 +250,7 @@ class SequenceBatcher:
             if not self._dispatch(index, take_s, now_s):
                 self._tell_ends(index, now_s)
         if self._stopping and not (self._idle or self._busy):
-            self._policy.refuse_all(_stopping(), now_s)  # no instance is left to work on it
+            self._policy.refuse_all(STOPPING, now_s)  # no instance is left to work on it
         self._refuse(now_s)
 
     def _permitted(self, take_s: float) -> list[int]:
@@ -307,11 +306,3 @@ class SequenceBatcher:
         for refusal in self._policy.take_refusals():
             end = self._completion.fail if refusal.dispatched else self._completion.refuse_pending
             end(refusal.infer, refusal.error, now_s)
-
-
-def _stopping() -> RequestError:
-    return RequestError(
-        ErrorCode.UNAVAILABLE,
-        "the scheduler of the model takes no more requests, because the model stops",
-        reason=FailureReason.REJECTED,
-    )
