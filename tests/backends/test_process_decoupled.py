@@ -127,17 +127,18 @@ def config(*, iterative: bool = False) -> ModelConfig:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    before = descriptors(), threading.active_count()
+    before = descriptors(), set(threading.enumerate())
     source = write_model(tmp_path, MODEL)
     instance = PythonBackend().create_instance(source, config(), InstancePlace("m_0_0"))
     assert isinstance(instance, ProcessModelInstance)
     served = Served(instance)
     served.run(instance.load)
-    assert threading.active_count() == before[1] + 1
+    (worker,) = set(threading.enumerate()) - before[1]
     yield served
     served.end()
     assert descriptors() <= before[0]
-    assert threading.active_count() <= before[1]
+    assert not worker.is_alive()
+    assert set(threading.enumerate()) <= before[1]
     assert children_of(os.getpid()) == []
 
 
