@@ -5,7 +5,7 @@ Semantics: the KServe v2 REST protocol and its extensions as served by Triton.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias, final
 
 import orjson
@@ -55,7 +55,8 @@ BINARY_CONTENT_TYPE: Final = (b"Content-Type", b"application/octet-stream")
 Answer: TypeAlias = HttpResponse | Reply
 """A response, or where the inference's response will come: see `HttpApi.finish`."""
 
-_Method: TypeAlias = Callable[[HttpRequest, Route], Answer | Awaitable[Answer]]
+HttpMethod: TypeAlias = Callable[[HttpRequest, Route], Answer | Awaitable[Answer]]
+"""Begins to answer one kind of call without waiting; may raise `RequestError`."""
 
 
 @final
@@ -77,7 +78,7 @@ class HttpApi:
         self._budget = budget
         self._input_bytes_max = input_bytes_max
         self._codec_threads = trio.CapacityLimiter(CODEC_THREADS_MAX)
-        self._methods: dict[RouteName, _Method] = {
+        self._methods: dict[RouteName, HttpMethod] = {
             RouteName.SERVER_LIVE: self._server_live,
             RouteName.SERVER_READY: self._server_ready,
             RouteName.SERVER_METADATA: self._server_metadata,
@@ -91,6 +92,10 @@ class HttpApi:
             RouteName.MODEL_LOAD: self._model_control,
             RouteName.MODEL_UNLOAD: self._model_control,
         }
+
+    def extend(self, methods: Mapping[RouteName, HttpMethod]) -> None:
+        """Answer these calls too; those that nobody answers are not found."""
+        self._methods |= methods
 
     def admit(self, request: HttpRequest) -> HttpFailure | None:
         """Refuse a body that is too large before it is sent.
@@ -120,7 +125,8 @@ class HttpApi:
         try:
             route = match(request.method, request.path)
             if type(route) is Route:
-                return self._methods[route.name](request, route)
+                method = self._methods.get(route.name)
+                return NOT_FOUND if method is None else method(request, route)
         except RequestError as error:
             return _refused(error)
         return NOT_FOUND if route is RouteFault.NOT_FOUND else METHOD_NOT_ALLOWED

@@ -8,6 +8,7 @@ Source: the KServe v2 REST paths and their extensions as served by Triton.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from enum import Enum
 from typing import Final, final
 from urllib.parse import unquote_to_bytes
@@ -37,9 +38,19 @@ class RouteName(Enum):
     MODEL_STATISTICS = "model statistics"
     MODEL_BATCHING = "model batching"
     MODEL_INFER = "model infer"
+    MODEL_GENERATE = "model generate"
+    MODEL_GENERATE_STREAM = "model generate stream"
     REPOSITORY_INDEX = "repository index"
     MODEL_LOAD = "model load"
     MODEL_UNLOAD = "model unload"
+    SYSTEM_MEMORY_STATUS = "system shared memory status"
+    SYSTEM_MEMORY_REGISTER = "system shared memory register"
+    SYSTEM_MEMORY_UNREGISTER = "system shared memory unregister"
+    CUDA_MEMORY_STATUS = "CUDA shared memory status"
+    CUDA_MEMORY_REGISTER = "CUDA shared memory register"
+    CUDA_MEMORY_UNREGISTER = "CUDA shared memory unregister"
+    TRACE_SETTING = "trace setting"
+    LOGGING = "logging"
 
 
 class RouteFault(Enum):
@@ -51,15 +62,22 @@ class RouteFault(Enum):
 
 _MODEL = rb"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"
 _REPOSITORY = rb"/v2/repository(?:/(?P<repository>[^/]+))?"
+_SYSTEM_MEMORY = rb"/v2/systemsharedmemory(?:/region/(?P<region>[^/]+))?"
+_CUDA_MEMORY = rb"/v2/cudasharedmemory(?:/region/(?P<region>[^/]+))?"
 _ROUTES: Final = tuple(
-    (re.compile(pattern), method, name)
-    for pattern, method, name in (
+    (re.compile(pattern), methods.split(), name)
+    for pattern, methods, name in (
         (rb"/v2", b"GET", RouteName.SERVER_METADATA),
         (rb"/v2/health/live", b"GET", RouteName.SERVER_LIVE),
         (rb"/v2/health/ready", b"GET", RouteName.SERVER_READY),
+        (rb"/v2/logging", b"GET POST", RouteName.LOGGING),
+        (rb"/v2/trace/setting", b"GET POST", RouteName.TRACE_SETTING),
+        (rb"/v2/models/(?P<model>[^/]+)/trace/setting", b"GET POST", RouteName.TRACE_SETTING),
         (rb"/v2/models/stats", b"GET", RouteName.MODEL_STATISTICS),
         (_MODEL, b"GET", RouteName.MODEL_METADATA),
         (_MODEL + rb"/infer", b"POST", RouteName.MODEL_INFER),
+        (_MODEL + rb"/generate", b"POST", RouteName.MODEL_GENERATE),
+        (_MODEL + rb"/generate_stream", b"POST", RouteName.MODEL_GENERATE_STREAM),
         (_MODEL + rb"/ready", b"GET", RouteName.MODEL_READY),
         (_MODEL + rb"/config", b"GET", RouteName.MODEL_CONFIG),
         (_MODEL + rb"/stats", b"GET", RouteName.MODEL_STATISTICS),
@@ -67,6 +85,12 @@ _ROUTES: Final = tuple(
         (_REPOSITORY + rb"/index", b"POST", RouteName.REPOSITORY_INDEX),
         (_REPOSITORY + rb"/models/(?P<model>[^/]+)/load", b"POST", RouteName.MODEL_LOAD),
         (_REPOSITORY + rb"/models/(?P<model>[^/]+)/unload", b"POST", RouteName.MODEL_UNLOAD),
+        (_SYSTEM_MEMORY + rb"/status", b"GET", RouteName.SYSTEM_MEMORY_STATUS),
+        (_SYSTEM_MEMORY + rb"/register", b"POST", RouteName.SYSTEM_MEMORY_REGISTER),
+        (_SYSTEM_MEMORY + rb"/unregister", b"POST", RouteName.SYSTEM_MEMORY_UNREGISTER),
+        (_CUDA_MEMORY + rb"/status", b"GET", RouteName.CUDA_MEMORY_STATUS),
+        (_CUDA_MEMORY + rb"/register", b"POST", RouteName.CUDA_MEMORY_REGISTER),
+        (_CUDA_MEMORY + rb"/unregister", b"POST", RouteName.CUDA_MEMORY_UNREGISTER),
     )
 )
 
@@ -77,26 +101,29 @@ class Route:
 
     Attributes:
       name: Which call.
-      method: The only method it takes.
+      methods: The methods it takes.
       model: The model's name; "" where the path names none, which means all.
+      region: The name of the shared memory region; "" where the path names none.
       version: Decimal text without leading zeros; "" for the latest.
       repository: The repository's name; "" where the path names none.
     """
 
-    __slots__ = ("method", "model", "name", "repository", "version")
+    __slots__ = ("methods", "model", "name", "region", "repository", "version")
 
     def __init__(
         self,
         name: RouteName,
-        method: bytes,
+        methods: Collection[bytes],
         *,
         model: str = "",
+        region: str = "",
         version: str = "",
         repository: str = "",
     ) -> None:
         self.name = name
-        self.method = method
+        self.methods = methods
         self.model = model
+        self.region = region
         self.version = version
         self.repository = repository
 
@@ -118,23 +145,24 @@ def match(method: bytes, path: bytes) -> Route | RouteFault:
     route = _routes.get(path) or _find(path)
     if route is None:
         return RouteFault.NOT_FOUND
-    if route.method != method:
+    if method not in route.methods:
         return RouteFault.METHOD_NOT_ALLOWED
     return route
 
 
 def _find(path: bytes) -> Route | None:
     bare = path.partition(b"?")[0]
-    for pattern, method, name in _ROUTES:
+    for pattern, methods, name in _ROUTES:
         found = pattern.fullmatch(bare)
         if found is None:
             continue
         groups = found.groupdict()
         route = Route(
             name,
-            method,
+            methods,
             model=_decode(groups.get("model"), "model"),
             version=_version(_decode(groups.get("version"), "version")),
+            region=_decode(groups.get("region"), "region"),
             repository=_decode(groups.get("repository"), "repository"),
         )
         if len(path) <= CACHED_PATH_BYTES_MAX:

@@ -17,7 +17,7 @@ from ._version import __version__
 from .actors._rate_limit_policy import parse_rate_limit_resource
 from .actors.core import BYTE_BUDGET_DEFAULT
 from .memory.cache_config import CacheConfig, parse_cache_config
-from .options import ServerOptions
+from .options import LogOptions, ServerOptions
 from .protocol.errors import RequestError
 from .server import StartError, serve_until_signal
 
@@ -366,7 +366,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
             getattr(given, "metrics_address", given.http_address) if given.allow_metrics else None
         ),
         metrics_port=given.metrics_port,
-        log_verbose=given.log_verbose,
+        log=LogOptions(verbose_level=int(given.log_verbose)),
     )
 
 
@@ -383,7 +383,7 @@ def log_to_stderr(*, verbose: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the server; returns its exit code."""
     options = parse_options(sys.argv[1:] if arguments is None else arguments)
-    log_to_stderr(verbose=options.log_verbose)
+    log_to_stderr(verbose=options.log.verbose_level > 0)
     try:
         in_time = trio.run(
             serve_until_signal, options, restrict_keyboard_interrupt_to_checkpoints=True

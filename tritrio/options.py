@@ -11,6 +11,69 @@ from .memory.cache_config import CacheConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """With what a port is served over TLS.
+
+    Attributes:
+      certificate: PEM file of the server's certificate, with those between it and the root.
+      key: PEM file of its private key.
+      root: PEM file of the certificates that clients' certificates are checked against.
+      mutual: Whether clients have to show a certificate.
+    """
+
+    certificate: Path
+    key: Path
+    root: Path | None = None
+    mutual: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcKeepAlive:
+    """When a gRPC server pings, and what it takes; names and defaults are Triton's.
+
+    Attributes:
+      time_s: Seconds without anything from a client until it is pinged.
+      timeout_s: Seconds that it has to answer before its connection is closed.
+      permit_without_calls: Whether connections without calls are pinged, and may ping, too.
+      pings_without_data_max: Pings in a row without anything else sent between; 0 for no limit.
+      ping_interval_min_s: Least seconds between a client's pings without anything sent between.
+      ping_strikes_max: Pings that come too soon before the connection is closed; 0 for no limit.
+      connection_age_max_s: Seconds after which a connection is told to go; 0 for never.
+      connection_age_grace_s: Seconds that its calls have then; 0 for no limit.
+    """
+
+    time_s: float = 7200.0
+    timeout_s: float = 20.0
+    permit_without_calls: bool = False
+    pings_without_data_max: int = 2
+    ping_interval_min_s: float = 300.0
+    ping_strikes_max: int = 2
+    connection_age_max_s: float = 0.0
+    connection_age_grace_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """What is logged, and how.
+
+    Attributes:
+      file: Where lines go; "" for standard error.
+      info: Whether informational lines are logged.
+      warning: Whether warnings are.
+      error: Whether errors are.
+      verbose_level: From 1 on, lines for people who search a fault are logged too.
+      format: "default", "ISO8601" or "json".
+    """
+
+    file: str = ""
+    info: bool = True
+    warning: bool = True
+    error: bool = True
+    verbose_level: int = 0
+    format: str = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """Options of one server; names and defaults are Triton's where it has the option.
 
@@ -22,6 +85,16 @@ class ServerOptions:
       auto_complete_config: Whether configurations are completed from the models' files.
       exit_timeout_s: Seconds that requests in flight and unloading have at a stop.
       backend_settings: Backend name ("" for all) -> `--backend-config` settings.
+      model_control: How models come and go: "none" serves what is there at the start, "poll"
+        follows the repositories, "explicit" loads and unloads on request.
+      startup_models: Models that explicit control loads at the start; ("*",) for all.
+      repository_poll_s: Seconds between two looks at the repositories; 0 for none but the first.
+      model_config_name: File `configs/<name>.pbtxt` that is read in place of `config.pbtxt`; "" for
+        none.
+      model_load_threads: Models loaded at a time.
+      model_load_retries: How often a load that failed is tried again.
+      model_namespacing: Whether models of one name may lie in several repositories.
+      allow_client_shared_memory: Whether clients may register shared memory.
       cache: Where responses are kept of models with `response_cache`; None for nowhere.
       instance_hang_s: Seconds an execution may take before its instance is given up; inf for ever.
       model_load_timeout_s: Seconds that completing the configuration of a model may take, and then
@@ -37,11 +110,28 @@ class ServerOptions:
       http_input_bytes_max: Most bytes of the JSON part of a request body.
       http_half_close: Whether a client that has shut its sending side down still gets answers;
         otherwise the end of its direction cancels its requests.
+      http_header_forward_pattern: Regular expression; HTTP headers whose names it is found in
+        become parameters of inference requests; "" for none.
+      http_restricted_apis: `<api>[,<api>...]:<key>=<value>` each; a call of one of the APIs needs
+        the header <key> with this value.
+      http_reuse_port: Whether several processes may listen on the HTTP port.
+      http_tls: With what HTTP is served as HTTPS; None for HTTP.
       grpc_address: Address of the gRPC port; None for no gRPC.
       grpc_port: gRPC port; 0 for any free one.
+      grpc_header_forward_pattern: As for HTTP, for the metadata of gRPC.
+      grpc_restricted_protocols: As for HTTP, with the metadata key `triton-grpc-protocol-<key>`.
+      grpc_reuse_port: Whether several processes may listen on the gRPC port.
+      grpc_tls: With what gRPC is served over TLS; None for none.
+      grpc_compression_level: How hard responses are compressed for clients that take it: "none",
+        "low", "medium" or "high".
+      grpc_keep_alive: When pings are sent, and how many are taken.
       metrics_address: Address of the metrics port; None for no metrics.
       metrics_port: Metrics port; 0 for any free one.
-      log_verbose: Whether debug lines are logged.
+      metrics_config: `<setting>=<value>` each, as of `--metrics-config`.
+      metrics_interval_s: Seconds between two measurements of processor and memory.
+      cpu_metrics: Whether processor and memory are measured.
+      trace_config: `<setting>=<value>` or `<mode>,<setting>=<value>` each, as of `--trace-config`.
+      log: What is logged, and how.
     """
 
     model_repositories: tuple[Path, ...]
@@ -51,6 +141,14 @@ class ServerOptions:
     auto_complete_config: bool = True
     exit_timeout_s: float = 30.0
     backend_settings: dict[str, dict[str, str]] = field(default_factory=dict)
+    model_control: str = "none"
+    startup_models: tuple[str, ...] = ()
+    repository_poll_s: float = 15.0
+    model_config_name: str = ""
+    model_load_threads: int = 4
+    model_load_retries: int = 0
+    model_namespacing: bool = False
+    allow_client_shared_memory: bool = False
     cache: CacheConfig | None = None
     instance_hang_s: float = inf
     model_load_timeout_s: float = inf
@@ -63,8 +161,22 @@ class ServerOptions:
     http_server: str = "tritrio"
     http_input_bytes_max: int = 64 * 1024 * 1024
     http_half_close: bool = False
+    http_header_forward_pattern: str = ""
+    http_restricted_apis: tuple[str, ...] = ()
+    http_reuse_port: bool = False
+    http_tls: TlsOptions | None = None
     grpc_address: str | None = "0.0.0.0"  # noqa: S104 - Triton's default
     grpc_port: int = 8001
+    grpc_header_forward_pattern: str = ""
+    grpc_restricted_protocols: tuple[str, ...] = ()
+    grpc_reuse_port: bool = False
+    grpc_tls: TlsOptions | None = None
+    grpc_compression_level: str = "none"
+    grpc_keep_alive: GrpcKeepAlive = field(default_factory=GrpcKeepAlive)
     metrics_address: str | None = "0.0.0.0"  # noqa: S104 - Triton's default
     metrics_port: int = 8002
-    log_verbose: bool = False
+    metrics_config: tuple[str, ...] = ()
+    metrics_interval_s: float = 2.0
+    cpu_metrics: bool = True
+    trace_config: tuple[str, ...] = ()
+    log: LogOptions = field(default_factory=LogOptions)

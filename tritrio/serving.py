@@ -49,7 +49,7 @@ def serve(*models: Callable[..., Any], **options: Any) -> bool:
         options.setdefault("metrics_address", options["http_address"])
     with function_repository(*models) as directory:
         served = ServerOptions(model_repositories=(directory, *map(Path, repositories)), **options)
-        log_to_stderr(verbose=served.log_verbose)
+        log_to_stderr(verbose=served.log.verbose_level > 0)
         return trio.run(serve_until_signal, served, restrict_keyboard_interrupt_to_checkpoints=True)
 
 

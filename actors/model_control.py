@@ -1,0 +1,42 @@
+"""What can be asked about models while the server runs; the repository answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOverride:
+    """What a load request says of a model in place of what lies in the repository.
+
+    Attributes:
+      config_json: The whole configuration as JSON text, instead of `config.pbtxt`; None for that.
+      files: `<version>/<path>` below the model's directory -> content. If there are any, they are
+        the whole directory, the repository is not looked at, and `config_json` is needed.
+    """
+
+    config_json: str | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class ModelControl(Protocol):
+    """Loads and unloads models on request; names are checked here, not by whoever asks."""
+
+    async def load(self, name: str, override: LoadOverride | None = None) -> None:
+        """Load a model, or load it anew where something has changed; return once that has ended.
+
+        The versions that are READY meanwhile serve until the new ones do.
+
+        Raises:
+          RequestError: UNAVAILABLE without explicit control; INVALID_ARG for a name that is none,
+            an override that is wrong or a model that failed to load, whose old versions stay.
+        """
+
+    async def unload(self, name: str, *, unload_dependents: bool = False) -> None:
+        """Begin to unload a model; requests in flight finish. An unknown one is no error.
+
+        Raises:
+          RequestError: UNAVAILABLE without explicit control.
+        """
