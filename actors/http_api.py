@@ -36,6 +36,8 @@ from ..protocol.http_session import HttpFailure
 from ..protocol.json_codec import decode_infer, encode_infer_response, prints_much
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Buffer
+from .http_service import Answer
+from .http_stream import HttpStream
 from .inference import count_refusal, refuse_decoupled, submit
 from .reply import Reply
 from .router import Router
@@ -51,9 +53,6 @@ CODEC_THREADS_MAX: Final = 2
 of them would only take turns."""
 
 BINARY_CONTENT_TYPE: Final = (b"Content-Type", b"application/octet-stream")
-
-Answer: TypeAlias = HttpResponse | Reply
-"""A response, or where the inference's response will come: see `HttpApi.finish`."""
 
 HttpMethod: TypeAlias = Callable[[HttpRequest, Route], Answer | Awaitable[Answer]]
 """Begins to answer one kind of call without waiting; may raise `RequestError`."""
@@ -128,7 +127,7 @@ class HttpApi:
                 method = self._methods.get(route.name)
                 return NOT_FOUND if method is None else method(request, route)
         except RequestError as error:
-            return _refused(error)
+            return refused(error)
         return NOT_FOUND if route is RouteFault.NOT_FOUND else METHOD_NOT_ALLOWED
 
     def finish(
@@ -157,20 +156,20 @@ class HttpApi:
             except RequestError as fault:
                 error = fault
         if error is not None:
-            return _refused(error)
+            return refused(error)
         if header_length is None:
             return HttpResponse(200, [JSON_CONTENT_TYPE], parts)
         length = (b"Inference-Header-Content-Length", b"%d" % header_length)
         return HttpResponse(200, [BINARY_CONTENT_TYPE, length], parts)
 
-    async def handle(self, request: HttpRequest) -> HttpResponse:
+    async def handle(self, request: HttpRequest) -> HttpResponse | HttpStream:
         """Answer one request; cancelling this cancels the inference it waits for."""
         return await self._wait(self.start(request))
 
-    async def _wait(self, answer: Answer | Awaitable[Answer]) -> HttpResponse:
-        if not isinstance(answer, (HttpResponse, Reply)):
+    async def _wait(self, answer: Answer | Awaitable[Answer]) -> HttpResponse | HttpStream:
+        if not isinstance(answer, (HttpResponse, HttpStream, Reply)):
             answer = await answer
-        if isinstance(answer, HttpResponse):
+        if not isinstance(answer, Reply):
             return answer
         try:
             finished = self.finish(answer.request, await answer.receive())
@@ -193,9 +192,9 @@ class HttpApi:
         try:
             answer = self._infer(request, route)
         except RequestError as error:
-            return _refused(error)
+            return refused(error)
         response = await self._wait(answer)
-        if response.status == 200:
+        if isinstance(response, HttpResponse) and response.status == 200:
             body = response.body
             parts = [body] if isinstance(body, bytes) else body
             response.body = await trio.to_thread.run_sync(
@@ -249,7 +248,7 @@ class HttpApi:
             raise
         except RequestError as error:
             count_refusal(version, error, arrived_s)
-            response = _refused(error)
+            response = refused(error)
             if error.code is ErrorCode.UNSUPPORTED and b"content-encoding" in request.headers:
                 response.headers.append((b"Accept-Encoding", ", ".join(CODINGS).encode()))
             return response
@@ -257,7 +256,7 @@ class HttpApi:
             answer = submit(version, infer, arrived_s)
             return await self._wait(answer) if held_bytes else answer
         except RequestError as error:
-            return _refused(error)
+            return refused(error)
         finally:
             self._budget.give_back(held_bytes)
 
@@ -354,7 +353,8 @@ def _json(body: bytes) -> HttpResponse:
     return HttpResponse(200, [JSON_CONTENT_TYPE], body)
 
 
-def _refused(error: RequestError) -> HttpResponse:
+def refused(error: RequestError) -> HttpResponse:
+    """Return the answer that reports why a request failed."""
     return error_response(error.code.http_status, error.message, retry_after_s=error.retry_after_s)
 
 

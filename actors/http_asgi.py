@@ -8,7 +8,7 @@ that left only to those who listen.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, TypeAlias, final
 
 import trio
@@ -19,6 +19,7 @@ from ..protocol.http_response import JOINED_BYTES_MAX, HttpResponse, error_respo
 from ..protocol.tensors import Buffer
 from ._asgi_lifespan import answer_lifespan
 from .http_api import HttpApi
+from .http_stream import HttpStream
 
 Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
@@ -67,7 +68,7 @@ class HttpApplication:
                 response = body.refusal
             else:
                 request.body = body.data
-                answered = await self._answer(request, receive)
+                answered = await self._answer(request, receive, send)
                 if answered is None:
                     return
                 response = answered
@@ -93,8 +94,14 @@ class HttpApplication:
         body.refusal = error_response(503, "the server is exiting")
         return True
 
-    async def _answer(self, request: HttpRequest, receive: Receive) -> HttpResponse | None:
-        """Run the handler while listening for the client's departure; None if it left."""
+    async def _answer(
+        self, request: HttpRequest, receive: Receive, send: Send
+    ) -> HttpResponse | None:
+        """Run the handler while listening for the client's departure.
+
+        Returns:
+          The response; None if it was a stream and has been sent, or the client left.
+        """
         response: HttpResponse | None = None
         async with trio.open_nursery() as nursery:
 
@@ -104,7 +111,12 @@ class HttpApplication:
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(watch)
-            response = await self._api.handle(request)
+            answer = await self._api.handle(request)
+            if isinstance(answer, HttpStream):
+                with closing(answer):
+                    await _send_stream(answer, send)
+            else:
+                response = answer
             nursery.cancel_scope.cancel()
         return response
 
@@ -183,6 +195,24 @@ def _request(scope: Scope) -> HttpRequest:
 
 def _parts(response: HttpResponse) -> Sequence[Buffer]:
     return [response.body] if isinstance(response.body, bytes) else response.body
+
+
+async def _send_stream(stream: HttpStream, send: Send) -> None:
+    """Send a response piece by piece, as long as the client takes each in time."""
+    head = {"type": "http.response.start", "status": stream.status, "headers": stream.headers}
+    with suppress(trio.BusyResourceError):  # as for a whole response
+        await _send_in_time(send, head)
+        while (piece := await stream.next_piece()) is not None:
+            body = {"type": "http.response.body", "body": bytes(piece), "more_body": True}
+            if not await _send_in_time(send, body):
+                return
+        await _send_in_time(send, {"type": "http.response.body", "body": b""})
+
+
+async def _send_in_time(send: Send, message: dict[str, Any]) -> bool:
+    with trio.move_on_after(WRITE_TIMEOUT_S) as scope:
+        await send(message)
+    return not scope.cancelled_caught
 
 
 async def _send(response: HttpResponse, send: Send, *, head_only: bool) -> None:

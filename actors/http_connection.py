@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from types import CoroutineType
-from typing import Protocol, TypeAlias, final
+from typing import final
 
 import trio
 
@@ -29,33 +29,13 @@ from ..protocol.http_session import (
     HttpSession,
     HttpState,
 )
-from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Buffer
 from ._connection_watch import ConnectionWatch, Patience, Phase
 from ._wakeup import Wakeup
 from .byte_stream import ByteStream
+from .http_service import Answer, HttpService
+from .http_stream import HttpStream, write_stream
 from .reply import Reply
-
-Answer: TypeAlias = HttpResponse | Reply
-
-
-class Service(Protocol):
-    """What answers requests; see `HttpApi`."""
-
-    def admit(self, request: HttpRequest) -> HttpFailure | None:
-        """Look at a complete head before its body is received; may refuse the request."""
-
-    def start(self, request: HttpRequest) -> Answer | Awaitable[Answer]:
-        """Begin to answer a request, without waiting."""
-
-    def finish(
-        self, request: InferRequest, response: InferResponse
-    ) -> HttpResponse | Awaitable[HttpResponse]:
-        """Return the HTTP response to an inference that `start` submitted.
-
-        An awaitable, to be awaited or closed, if encoding it is work for a thread.
-        """
-
 
 PIPELINED_MAX = 16
 """Requests of one connection that wait for their turn while more is read; beyond it reading pauses,
@@ -113,7 +93,7 @@ class HttpConnection:
         self,
         *,
         stream: ByteStream,
-        service: Service,
+        service: HttpService,
         budget: ByteBudget,
         settings: HttpSettings,
     ) -> None:
@@ -253,7 +233,7 @@ class HttpConnection:
     def _drop_queue(self) -> None:
         """Cancel what nobody will be answered."""
         for owed in self._queue:
-            if isinstance(owed.answer, (Reply, CoroutineType)):
+            if isinstance(owed.answer, (Reply, HttpStream, CoroutineType)):
                 owed.answer.close()
         self._queue.clear()
 
@@ -296,6 +276,9 @@ class HttpConnection:
             answer = owed.answer
             assert answer is not None
             while not isinstance(answer, HttpResponse):
+                if isinstance(answer, HttpStream):
+                    await self._send_stream(request, owed, answer)
+                    return
                 if isinstance(answer, Reply):
                     if not answer.has_response:
                         answer.notify = self._answer_now
@@ -318,6 +301,29 @@ class HttpConnection:
         await self._send(unsent)
         self._owed_bytes -= size
         owed.answer = None
+
+    async def _send_stream(self, request: HttpRequest, owed: _Owed, stream: HttpStream) -> None:
+        """Write an answer piece by piece; a fault on the way can only cut the connection."""
+        http_10 = request.version == HTTP_1_0
+        owed.keep_alive = self._keeps_alive(request) and not http_10
+        try:
+            await write_stream(
+                stream, self._send_counted, keep_alive=owed.keep_alive, http_10=http_10
+            )
+        except Exception:  # the last line, as in `_start`  # noqa: BLE001
+            self._server_fault()
+            self._scope.cancel()
+        stream.close()
+        owed.answer = None
+
+    async def _send_counted(self, buffers: Sequence[Buffer]) -> None:
+        size = sum(map(len, buffers))
+        self._owed_bytes += size
+        if not self._settle_budget():
+            _log.warning("a streamed response is cut: %s", BUDGET_USED_UP)
+            self._scope.cancel()
+        await self._send(buffers)
+        self._owed_bytes -= size
 
     def _keeps_alive(self, request: HttpRequest) -> bool:
         """Whether the connection stays open after the request whose turn it is."""

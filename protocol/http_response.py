@@ -59,19 +59,13 @@ def encode_response(
     Raises:
       ValueError: A header would break out of its line.
     """
-    headers = response.headers
-    fields = b"".join([b"%b: %b\r\n" % header for header in headers])
-    if not fields.count(b"\r") == fields.count(b"\n") == len(headers):
-        raise ValueError(f"expected headers without line ends, got {headers!r}")
+    fields = _fields(response.headers)
     body = response.body
     parts = (body,) if isinstance(body, bytes) else body
     size = 0
     for part in parts:
         size += part.nbytes if isinstance(part, memoryview) else len(part)
-    if not keep_alive:
-        connection = b"Connection: close\r\n"
-    else:
-        connection = b"Connection: keep-alive\r\n" if http_10 else b""
+    connection = _connection(keep_alive=keep_alive, http_10=http_10)
     line = _STATUS_LINES[response.status]
     head = b"%b%bContent-Length: %d\r\n%b\r\n" % (line, fields, size, connection)
     if head_only:
@@ -79,6 +73,48 @@ def encode_response(
     if size <= JOINED_BYTES_MAX:
         return [b"".join((head, *parts))]
     return _join_small(head, parts)
+
+
+def encode_stream_head(
+    status: int, headers: Sequence[tuple[bytes, bytes]], *, keep_alive: bool, http_10: bool = False
+) -> bytes:
+    """Return what comes before a body of unknown size, which then goes out in chunks.
+
+    An HTTP/1.0 client knows no chunks: its body ends with the connection, so `keep_alive` has to
+    be False.
+
+    Raises:
+      ValueError: A header would break out of its line.
+    """
+    framing = b"" if http_10 else b"Transfer-Encoding: chunked\r\n"
+    connection = _connection(keep_alive=keep_alive, http_10=http_10)
+    return b"%b%b%b%b\r\n" % (_STATUS_LINES[status], _fields(headers), framing, connection)
+
+
+def encode_chunk(piece: Buffer) -> list[Buffer]:
+    """Return one piece of a body as a chunk; it must not be empty, which would end the body."""
+    size = piece.nbytes if isinstance(piece, memoryview) else len(piece)
+    head = b"%x\r\n" % size
+    if size <= JOINED_BYTES_MAX:
+        return [b"".join((head, piece, b"\r\n"))]
+    return [head, piece, b"\r\n"]
+
+
+LAST_CHUNK: Final = b"0\r\n\r\n"
+"""What ends a body that went out in chunks."""
+
+
+def _fields(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    fields = b"".join([b"%b: %b\r\n" % header for header in headers])
+    if not fields.count(b"\r") == fields.count(b"\n") == len(headers):
+        raise ValueError(f"expected headers without line ends, got {headers!r}")
+    return fields
+
+
+def _connection(*, keep_alive: bool, http_10: bool) -> bytes:
+    if not keep_alive:
+        return b"Connection: close\r\n"
+    return b"Connection: keep-alive\r\n" if http_10 else b""
 
 
 def error_response(

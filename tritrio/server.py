@@ -26,6 +26,7 @@ from .actors.grpc_service import InferenceService, ModelInfer
 from .actors.http_api import HttpApi
 from .actors.http_asgi import HttpApplication
 from .actors.http_connection import HttpConnection, HttpSettings
+from .actors.http_generate import GenerateMethods
 from .actors.management_frontend import AsgiFrontend, ManagementApplication
 from .actors.metrics_collector import ModelCollector
 from .actors.router import Router
@@ -79,6 +80,8 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
     api = HttpApi(
         router=router, info=info, input_bytes_max=options.http_input_bytes_max, budget=budget
     )
+    generate = GenerateMethods(router=router, input_bytes_max=options.http_input_bytes_max)
+    api.extend(generate.mapping())
     service = InferenceService(router=router, info=info)
     infer = ModelInfer(router)
     handlers = {**service.mapping(), **HealthService(router=router).mapping()}

@@ -166,8 +166,6 @@ NOT_YET = [
     not_yet(get("/v2/logging")),
     not_yet(get("/v2/systemsharedmemory/status")),
     not_yet(get("/v2/cudasharedmemory/status")),
-    not_yet(post("/v2/models/identity/generate", b'{"INPUT0":1}')),
-    not_yet(post("/v2/models/identity/generate_stream", b'{"INPUT0":1}')),
 ]
 
 CASES: list[Case[Http]] = [*HEALTH, *METADATA, *CONFIG, *STATISTICS, *REPOSITORY, *ROUTES, *NOT_YET]

@@ -28,6 +28,7 @@ class Http:
     Attributes:
       chunks: Sizes to cut the body into; then it goes out chunked.
       framed: False to send neither Content-Length nor Transfer-Encoding.
+      framing_counts: Whether both answers must be chunked, or neither.
     """
 
     method: str
@@ -36,6 +37,7 @@ class Http:
     headers: tuple[str, ...] = ()
     chunks: tuple[int, ...] = ()
     framed: bool = True
+    framing_counts: bool = True
 
     def wire(self) -> bytes:
         """The bytes to send."""
@@ -114,6 +116,8 @@ def _ask(connection: socket.socket, request: Http, mask: Mask | None) -> HttpSee
     except (OSError, http.client.HTTPException):
         return HttpSeen(NO_ANSWER, {}, None, "", ())
     headers = {name.lower(): value for name, value in answer.getheaders()}
+    if not request.framing_counts:
+        headers.pop("transfer-encoding", None)
     return _seen(answer.status, headers, body, mask)
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from . import calling_cases, http_answer_cases, http_api_cases, http_binary_cases, http_json_cases
+from . import (
+    calling_cases,
+    generate_cases,
+    http_answer_cases,
+    http_api_cases,
+    http_binary_cases,
+    http_json_cases,
+)
 from .cases import BAD_JSON, Case, compare
 from .http_answer_cases import fault
 from .http_binary_cases import JSON, encoded, header_length
@@ -18,6 +25,7 @@ CASES = [
     *http_answer_cases.CASES,
     *http_binary_cases.CASES,
     *calling_cases.CASES,
+    *generate_cases.CASES,
 ]
 
 

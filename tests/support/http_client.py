@@ -107,6 +107,22 @@ class HttpClient:
         body, self.buffer = self.buffer[:size], self.buffer[size:]
         return Response(int(status_line.split()[1]), headers, body, trio.current_time())
 
+    async def head(self) -> Response:
+        """Read the head of a response whose body comes in chunks."""
+        return await self.response(head_only=True)
+
+    async def chunk(self) -> bytes:
+        """Read one chunk of a body; b"" is the last."""
+        size = int(await self._read_until(b"\r\n"), 16)
+        while len(self.buffer) < size + 2:
+            data = await self.end.read()
+            assert data, "the connection ended within a chunk"
+            self.buffer += data
+        chunk, self.buffer = self.buffer[:size], self.buffer[size:]
+        assert self.buffer.startswith(b"\r\n")
+        self.buffer = self.buffer[2:]
+        return chunk
+
     async def ask(self, model: str, rows: Sequence[Sequence[int]], **more: Any) -> Response:
         self.infer(model, rows, **more)
         return await self.response()
