@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -11,6 +11,7 @@ from ..backends.base import Backend, ModelSource
 from ..backends.batch_strategy import BatchStrategy, load_batch_strategy
 from ..backends.registry import get_backend
 from ..protocol.config_detection import detect_backend
+from ..protocol.config_ensemble import composing_models
 from ..protocol.config_rules import ConfigContext, is_ensemble, normalise
 from ..protocol.config_text import parse_model_config
 from ..protocol.config_validation import validate, warnings_of
@@ -72,8 +73,40 @@ class PreparedVersion:
     error: RequestError | None = None
 
 
-def prepare_model(files: ModelFiles, settings: PreparationSettings) -> list[PreparedVersion]:
-    """Return the versions to serve, ascending; at least one.
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A model, ready to be loaded.
+
+    Attributes:
+      files: Where it came from.
+      selected: The numbers of the versions to serve, ascending; at least one.
+      versions: Those of them that are to be loaded.
+    """
+
+    files: ModelFiles
+    selected: tuple[int, ...]
+    versions: tuple[PreparedVersion, ...]
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """The models that its versions are made of, if it is an ensemble."""
+        return frozenset(
+            model
+            for version in self.versions
+            if version.config is not None
+            for model in composing_models(version.config)
+        )
+
+
+def prepare_model(
+    files: ModelFiles, settings: PreparationSettings, unchanged: Collection[int] = ()
+) -> PreparedModel:
+    """Return the versions to serve.
+
+    Args:
+      files: Where the model lies.
+      settings: How its configuration is made complete.
+      unchanged: Versions that are loaded already.
 
     Raises:
       RequestError: the configuration is at fault, or no version is selected.
@@ -106,17 +139,32 @@ def prepare_model(files: ModelFiles, settings: PreparationSettings) -> list[Prep
             complete_max_s=settings.load_max_s,
         )
         for version in selected
+        if version not in unchanged
     ]
-    return [
+    versions = [
         _prepare_version(source, config, backend, complete=settings.auto_complete_config)
         for source in sources
     ]
+    return PreparedModel(files, tuple(selected), tuple(versions))
+
+
+def written_needs(files: ModelFiles) -> frozenset[str]:
+    """Return the models that the configuration, as it is written, makes an ensemble of."""
+    try:
+        config = files.config or parse_model_config(
+            files.config_text or b"", file=str(files.config_path)
+        )
+    except RequestError:  # it will not load
+        return frozenset()
+    return frozenset(composing_models(config))
 
 
 def _written_config(files: ModelFiles, settings: PreparationSettings) -> ModelConfig:
     """Return the configuration as it is written, with its backend detected."""
-    if files.config_text is not None:
-        config = parse_model_config(files.config_text, file=str(files.directory / CONFIG_NAME))
+    if files.config is not None:
+        config = files.config
+    elif files.config_text is not None:
+        config = parse_model_config(files.config_text, file=str(files.config_path))
     elif settings.auto_complete_config:
         config = ModelConfig()
     else:

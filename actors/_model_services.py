@@ -36,6 +36,7 @@ class ModelServices:
       limiter: Decides which instances execute; None lets all of them.
       calls: Takes the calls of models by models; None for none.
       find: Returns the READY version of a model by name and version (see `RoutingTable.find`).
+      find_for_step: Does so for the steps of ensembles that run; None for `find`.
     """
 
     device_factory: DeviceFactory = DeviceLink
@@ -48,3 +49,4 @@ class ModelServices:
     limiter: RateLimiter | None = None
     calls: Calls | None = None
     find: Callable[[str, str], ModelVersion] = _find_nothing
+    find_for_step: Callable[[str, str], ModelVersion] | None = None

@@ -1,28 +1,45 @@
-"""What is to be loaded, given what lies in the repositories?  Pure: no trio, no clock, no I/O.
+"""What is to be done, given what runs and what lies in the repositories?  Pure: no trio, no I/O.
 
-Source: Triton's model repository layout and its rules for names that occur twice.
+Source: Triton's model repository layout, its rules for names that occur twice, and its rule that a
+load without a change does nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 from ..protocol.errors import RequestError, invalid_argument
+from ..protocol.pb.inference import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What the files of a model looked like; it differs once any of them was changed.
+
+    Attributes:
+      shared: Digest over all that is not in the directory of a version.
+      versions: Version number -> digest over what is in its directory.
+    """
+
+    shared: str
+    versions: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """One model directory, as a scan found it.
+    """One model directory, as a scan found it, or as a load request brought it.
 
     Attributes:
       name: The directory's name, and so the model's.
       directory: Where it lies.
       versions: Version number -> names of the entries of its directory.
-      config_text: The content of `config.pbtxt`, or None where there is none.
+      config_text: The content of its configuration file, or None where there is none.
+      config_path: The path of that file.
+      config: The configuration that a load request gives in place of the file, or None.
+      fingerprint: What its files look like; None where nobody compares.
       fault: Why the directory cannot be read, or None.
     """
 
@@ -30,41 +47,87 @@ class ModelFiles:
     directory: Path
     versions: dict[int, tuple[str, ...]]
     config_text: bytes | None = None
+    config_path: Path | None = None
+    config: ModelConfig | None = None
+    fingerprint: Fingerprint | None = None
     fault: RequestError | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class RunningModel:
+    """A model that was asked for and not unloaded since.
+
+    Attributes:
+      fingerprint: What the files looked like that it was loaded from; None if it failed to load,
+        or was loaded from what a request brought, so that whatever lies there is new.
+      selected: The versions that were to be loaded.
+      ready: Those of them that are READY.
+    """
+
+    fingerprint: Fingerprint | None
+    selected: frozenset[int] = frozenset()
+    ready: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class LoadModel:
-    """Load this model."""
+    """Load this model, but for versions that run from the same files already."""
 
     files: ModelFiles
+    unchanged: frozenset[int] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.files.name
 
 
 @dataclass(frozen=True, slots=True)
 class RefuseModel:
-    """List this model as UNAVAILABLE, and do not load it."""
+    """Do not load this model; what runs of it goes on."""
 
     name: str
     error: RequestError
 
 
-Action: TypeAlias = LoadModel | RefuseModel
+@dataclass(frozen=True, slots=True)
+class UnloadModel:
+    """Unload this model, since it lies nowhere any more."""
+
+    name: str
 
 
-def startup_actions(scans: Iterable[Sequence[ModelFiles]]) -> list[Action]:
-    """Return what to do at the start, by model name, when everything is to be loaded.
+Action: TypeAlias = LoadModel | RefuseModel | UnloadModel
+
+
+def changes(
+    running: Mapping[str, RunningModel], found: Mapping[str, Sequence[ModelFiles]]
+) -> list[Action]:
+    """Return what makes the models that run those that lie in the repositories, by name.
 
     Args:
-      scans: The models of each repository.
+      running: Model name -> what runs of it; only those that are asked about.
+      found: Model name -> where it was found, in all repositories.
     """
+    actions = (
+        _action(name, running.get(name), found.get(name, ()))
+        for name in sorted(running.keys() | found.keys())
+    )
+    return [action for action in actions if action is not None]
+
+
+def grouped(scans: Iterable[Sequence[ModelFiles]]) -> dict[str, list[ModelFiles]]:
+    """Return the models of all repositories by name."""
     found: dict[str, list[ModelFiles]] = {}
     for scan in scans:
         for files in scan:
             found.setdefault(files.name, []).append(files)
-    return [_action(name, found[name]) for name in sorted(found)]
+    return found
 
 
-def _action(name: str, found: list[ModelFiles]) -> Action:
+def _action(name: str, running: RunningModel | None, found: Sequence[ModelFiles]) -> Action | None:
+    if not found:
+        return UnloadModel(name)
     if len(found) > 1:
         places = " and ".join(f"'{files.directory}'" for files in found)
         return RefuseModel(
@@ -74,48 +137,19 @@ def _action(name: str, found: list[ModelFiles]) -> Action:
     files = found[0]
     if files.fault is not None:
         return RefuseModel(name, files.fault)
-    return LoadModel(files)
+    if running is None or running.fingerprint is None or files.fingerprint is None:
+        return LoadModel(files)
+    if files.fingerprint == running.fingerprint and running.selected == running.ready:
+        return None
+    return LoadModel(files, _unchanged(running, running.fingerprint, files.fingerprint))
 
 
-def waves(
-    dependencies: Mapping[str, Collection[str]],
-) -> tuple[list[list[str]], dict[str, RequestError]]:
-    """Return in which order models are loaded that need each other.
-
-    Args:
-      dependencies: Model -> the models it needs; those that are not in it need nothing.
-
-    Returns:
-      The models in waves, each of which needs earlier ones only, and the error for each model
-      that needs itself by way of others; those that need such a model are not among them.
-    """
-    refused: dict[str, RequestError] = {}
-    while True:
-        left = {
-            name: [each for each in needed if each in dependencies and each not in refused]
-            for name, needed in sorted(dependencies.items())
-            if name not in refused
-        }
-        sorter = TopologicalSorter(left)
-        try:
-            sorter.prepare()
-        except CycleError as error:
-            refused |= _circular(error.args[1][1:])
-        else:
-            break
-    ordered: list[list[str]] = []
-    while sorter.is_active():
-        wave = sorter.get_ready()
-        ordered.append(sorted(wave))
-        sorter.done(*wave)
-    return ordered, refused
-
-
-def _circular(names: Sequence[str]) -> dict[str, RequestError]:
-    """Return the error of each model of a circle; each name is used by the next."""
-    errors: dict[str, RequestError] = {}
-    for index, name in enumerate(names):
-        circle = [name, *reversed(names[:index]), *reversed(names[index:])]
-        chain = " -> ".join(f"'{each}'" for each in circle)
-        errors[name] = invalid_argument(f"ensemble '{name}' uses itself: {chain}")
-    return errors
+def _unchanged(running: RunningModel, before: Fingerprint, now: Fingerprint) -> frozenset[int]:
+    """Return the versions that run and need no load."""
+    if before.shared != now.shared:
+        return frozenset()
+    return frozenset(
+        version
+        for version in running.ready
+        if version in now.versions and before.versions.get(version) == now.versions[version]
+    )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..protocol.config_text import CONFIG_MAX_BYTES
 from ..protocol.errors import ErrorCode, RequestError, invalid_argument
 from ..protocol.version_policy import parse_version
-from ._repository_policy import ModelFiles
+from ._fingerprint import take_fingerprint
+from ._repository_policy import Fingerprint, ModelFiles
 
 CONFIG_NAME = "config.pbtxt"
 
@@ -19,8 +23,27 @@ _NOT_VERSIONS = frozenset({"configs", "initial_state", "warmup"})
 _logger = logging.getLogger(__name__)
 
 
-def scan_repository(repository: Path) -> list[ModelFiles]:
-    """Return the models of a repository, by name; files beside them are ignored.
+@dataclass(frozen=True, slots=True)
+class ScanSettings:
+    """What is read of a model.
+
+    Attributes:
+      config_name: `configs/<name>.pbtxt` is read in place of `config.pbtxt` where there is one; ""
+        for `config.pbtxt`.
+      fingerprints: Whether it is noted what the files look like, to compare them later.
+    """
+
+    config_name: str = ""
+    fingerprints: bool = False
+
+
+def distinct(repositories: Iterable[Path]) -> list[Path]:
+    """Return each directory once, however often and however it is spelt."""
+    return sorted({Path(os.path.realpath(path)) for path in repositories})
+
+
+def list_repository(repository: Path) -> list[Path]:
+    """Return the model directories of a repository, by name; files beside them are ignored.
 
     Raises:
       RequestError: the repository itself cannot be read.
@@ -33,7 +56,30 @@ def scan_repository(repository: Path) -> list[ModelFiles]:
             f"expected a readable directory as model repository, got '{repository}': "
             f"{error.strerror}",
         ) from None
-    return [_scan_model(entry) for entry in entries if _is_model(entry)]
+    return [entry for entry in entries if _is_model(entry)]
+
+
+def scan_repository(repository: Path, settings: ScanSettings = ScanSettings()) -> list[ModelFiles]:
+    """Return the models of a repository, by name.
+
+    Raises:
+      RequestError: the repository itself cannot be read.
+    """
+    return [scan_model(entry, settings) for entry in list_repository(repository)]
+
+
+def find_model(
+    repositories: Iterable[Path], name: str, settings: ScanSettings = ScanSettings()
+) -> list[ModelFiles]:
+    """Return a model wherever it lies; nothing else in the repositories is looked at.
+
+    Args:
+      repositories: Where to look.
+      name: A name that may be a model's (see `check_model_name`).
+      settings: What is read of it.
+    """
+    entries = [repository / name for repository in repositories]
+    return [scan_model(entry, settings) for entry in entries if _is_model(entry)]
 
 
 def read_regular_file(path: Path, bytes_max: int) -> bytes:
@@ -67,11 +113,19 @@ def _is_model(entry: Path) -> bool:
     return True
 
 
-def _scan_model(directory: Path) -> ModelFiles:
+def scan_model(directory: Path, settings: ScanSettings = ScanSettings()) -> ModelFiles:
+    """Return what lies in the directory of a model.
+
+    The fingerprint is taken first, so that what is changed meanwhile looks changed later.
+    """
     name = directory.name
+    fingerprint: Fingerprint | None = None
     try:
+        if settings.fingerprints:
+            fingerprint = take_fingerprint(directory)
         versions = _scan_versions(directory)
-        return ModelFiles(name, directory, versions, _read_config(directory))
+        path, text = _read_config(directory, settings.config_name)
+        return ModelFiles(name, directory, versions, text, path, fingerprint=fingerprint)
     except OSError as error:
         fault = invalid_argument(f"model '{name}' cannot be read: {error.strerror}: {directory}")
     except RequestError as error:
@@ -96,8 +150,12 @@ def _scan_versions(directory: Path) -> dict[int, tuple[str, ...]]:
     return dict(sorted(versions.items()))
 
 
-def _read_config(directory: Path) -> bytes | None:
+def _read_config(directory: Path, config_name: str) -> tuple[Path, bytes | None]:
+    """Return the path and the content of the configuration; None where there is none."""
+    path = directory / "configs" / f"{config_name}.pbtxt"
+    if not config_name or not path.exists():
+        path = directory / CONFIG_NAME
     try:
-        return read_regular_file(directory / CONFIG_NAME, CONFIG_MAX_BYTES)
+        return path, read_regular_file(path, CONFIG_MAX_BYTES)
     except FileNotFoundError:
-        return None
+        return path, None

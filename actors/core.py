@@ -25,13 +25,17 @@ from ._model_preparation import PreparationSettings
 from ._model_services import ModelServices
 from ._overload_policy import OverloadPolicy
 from ._rate_limit_policy import Capacities
+from ._repository_scan import ScanSettings
 from ._restart_policy import RestartBudget
 from ._worker_threads import RunInThread, WorkerThreads
 from .bls import Calls
+from .model_control import ModelControl
 from .overload import Overload
 from .rate_limiter import RateLimiter
-from .repository import Repository, RepositorySettings
+from .repository import MODEL_LOADS_MAX, Repository, RepositorySettings
+from .repository_control import RepositoryControl
 from .router import Router
+from .served_models import ServedModels
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -58,6 +62,12 @@ class CoreOptions:
       strict_readiness: Whether the server is ready only with every model ready.
       auto_complete_config: Whether configurations are completed from the models' files.
       backend_settings: Backend name ("" for all) -> settings of the backend.
+      model_control: "none" for all models from start to end, "explicit" for models that are loaded
+        and unloaded on request.
+      startup_models: What explicit control loads at the start; ("*",) for all models.
+      config_name: `configs/<name>.pbtxt` goes before `config.pbtxt`; "" for that alone.
+      loads_max: Models loaded at a time.
+      load_retries: How often the load of a model that failed is tried again.
       device_factory: Makes the devices of instances.
       run_in_thread: Runs blocking work off the event loop.
       hang_s: How long an execution may take before its instance is given up, in seconds.
@@ -74,6 +84,11 @@ class CoreOptions:
     strict_readiness: bool = True
     auto_complete_config: bool = True
     backend_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    model_control: str = "none"
+    startup_models: tuple[str, ...] = ()
+    config_name: str = ""
+    loads_max: int = MODEL_LOADS_MAX
+    load_retries: int = 0
     device_factory: DeviceFactory = DeviceLink
     run_in_thread: RunInThread = field(default_factory=_preparation_threads)
     hang_s: float = inf
@@ -94,6 +109,7 @@ class Core:
       budget: What frontends charge for what they hold.
       cache: Where responses are kept, or None.
       custom_metrics: The metrics that models make themselves.
+      control: Loads and unloads models on request.
     """
 
     def __init__(
@@ -104,13 +120,16 @@ class Core:
         cache: ResponseCache | None,
         custom_metrics: MetricStore,
         repository: Repository,
+        control: RepositoryControl,
         exit_timeout_s: float,
     ) -> None:
         self.router = router
         self.budget = budget
         self.cache = cache
         self.custom_metrics = custom_metrics
+        self.control: ModelControl = control
         self._repository = repository
+        self._control = control
         self._exit_timeout_s = exit_timeout_s
         self._deadline_s: float | None = None
         self._ended = trio.Event()
@@ -129,6 +148,7 @@ class Core:
         """
         self.begin_shutdown()
         assert self._deadline_s is not None
+        await self._control.close()
         await self._repository.stop(self._deadline_s)
         await self._ended.wait()
         return trio.current_time() <= self._deadline_s
@@ -154,7 +174,9 @@ async def run_core(
     budget = ByteBudget(options.byte_budget)
     access = None if options.cache is None else open_cache(options.cache)
     overload = Overload(budget, OverloadPolicy(queue_age_high_s=options.overload_queue_age_s))
-    calls = Calls(lambda name, version: repository.find(name, version))  # noqa: PLW0108 - made below
+    models = ServedModels(publish=router.apply, withdraw=router.withdraw)
+    calls = Calls(models.find)
+    explicit = options.model_control == "explicit"
     settings = RepositorySettings(
         repositories=options.repositories,
         preparation=PreparationSettings(
@@ -171,16 +193,23 @@ async def run_core(
             cache=access,
             limiter=None if options.rate_limits is None else RateLimiter(options.rate_limits),
             calls=calls,
-            find=router.find,
         ),
+        scan=ScanSettings(options.config_name, fingerprints=explicit),
+        startup_models=options.startup_models if explicit else None,
+        loads_max=options.loads_max,
+        retries=options.load_retries,
     )
-    repository = Repository(settings, publish=router.apply)
+    repository = Repository(settings, models=models)
+    control = RepositoryControl(
+        repository=repository, run_in_thread=options.run_in_thread, explicit=explicit
+    )
     core = Core(
         router=router,
         budget=budget,
         cache=None if access is None else access.cache,
         custom_metrics=calls.metrics,
         repository=repository,
+        control=control,
         exit_timeout_s=options.exit_timeout_s,
     )
     fault: RequestError | None = None
@@ -193,6 +222,7 @@ async def run_core(
                 except RequestError as error:
                     fault = error
                 else:
+                    control.open()
                     router.started()
                     task_status.started(core)
             watching.cancel_scope.cancel()

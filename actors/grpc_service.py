@@ -26,6 +26,7 @@ from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Buffer
 from .grpc_stream import GrpcStream
 from .inference import refuse_decoupled, submit
+from .model_control import ModelControl
 from .reply import Reply
 from .router import Router
 from .server_info import ServerInfo
@@ -78,8 +79,9 @@ class ModelInfer:
 class InferenceService:
     """Answers the service's methods; holds no state of its own."""
 
-    def __init__(self, *, router: Router, info: ServerInfo) -> None:
+    def __init__(self, *, router: Router, control: ModelControl, info: ServerInfo) -> None:
         self._router = router
+        self._control = control
         self._info = info
 
     def mapping(self) -> dict[str, Handler]:
@@ -136,7 +138,7 @@ class InferenceService:
             ),
             (
                 "RepositoryModelUnload",
-                self._repository_model_load,
+                self._repository_model_unload,
                 pb.RepositoryModelUnloadRequest,
                 pb.RepositoryModelUnloadResponse,
             ),
@@ -199,8 +201,17 @@ class InferenceService:
             self._router.table.index(ready_only=request.ready)
         )
 
-    async def _repository_model_load(self, _: object) -> Any:
-        raise self._router.refuse_model_control()
+    async def _repository_model_load(
+        self, request: pb.RepositoryModelLoadRequest
+    ) -> pb.RepositoryModelLoadResponse:
+        await self._control.load(request.model_name)
+        return pb.RepositoryModelLoadResponse()
+
+    async def _repository_model_unload(
+        self, request: pb.RepositoryModelUnloadRequest
+    ) -> pb.RepositoryModelUnloadResponse:
+        await self._control.unload(request.model_name)
+        return pb.RepositoryModelUnloadResponse()
 
 
 def _unary(method: _Method) -> Callable[[GrpcStream], Awaitable[None]]:

@@ -39,6 +39,7 @@ from ..protocol.tensors import Buffer
 from .http_service import Answer
 from .http_stream import HttpStream
 from .inference import count_refusal, refuse_decoupled, submit
+from .model_control import ModelControl
 from .reply import Reply
 from .router import Router
 from .routing_table import ModelVersion
@@ -64,15 +65,23 @@ class HttpApi:
 
     Args:
       router: Where models are found.
+      control: Loads and unloads models.
       info: The server metadata.
       input_bytes_max: Most bytes of JSON, of one JSON tensor and of a raw body.
       budget: Bounds what compressed requests inflate to.
     """
 
     def __init__(
-        self, *, router: Router, info: ServerInfo, input_bytes_max: int, budget: ByteBudget
+        self,
+        *,
+        router: Router,
+        control: ModelControl,
+        info: ServerInfo,
+        input_bytes_max: int,
+        budget: ByteBudget,
     ) -> None:
         self._router = router
+        self._control = control
         self._info = info
         self._budget = budget
         self._input_bytes_max = input_bytes_max
@@ -253,6 +262,8 @@ class HttpApi:
                 response.headers.append((b"Accept-Encoding", ", ".join(CODINGS).encode()))
             return response
         try:
+            # The version may have been replaced meanwhile, and take no more requests.
+            version = self._router.table.find(route.model, route.version)
             answer = submit(version, infer, arrived_s)
             return await self._wait(answer) if held_bytes else answer
         except RequestError as error:
@@ -340,13 +351,23 @@ class HttpApi:
         entries = self._router.table.index(ready_only=ready_only)
         return _json(management_codec.repository_index(entries))
 
-    def _model_control(self, _: HttpRequest, route: Route) -> HttpResponse:
+    def _model_control(self, _: HttpRequest, route: Route) -> Awaitable[Answer]:
         if route.repository:
             raise RequestError(
                 ErrorCode.UNSUPPORTED,
                 "choosing a repository by name is not supported; leave it out of the path",
             )
-        raise self._router.refuse_model_control()
+        return self._load_or_unload(route)
+
+    async def _load_or_unload(self, route: Route) -> Answer:
+        try:
+            if route.name is RouteName.MODEL_LOAD:
+                await self._control.load(route.model)
+            else:
+                await self._control.unload(route.model)
+        except RequestError as error:
+            return _refused(error)
+        return HttpResponse(200)
 
 
 def _json(body: bytes) -> HttpResponse:

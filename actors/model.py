@@ -195,14 +195,18 @@ class Model:
             if self._strategy is not None:
                 self._strategy.close()
 
+    def begin_unload(self) -> None:
+        """Be found no more; requests that come nevertheless are taken until `stop`."""
+        if self.version.state is ModelState.READY:
+            self._set_state(ModelState.UNLOADING)
+
     async def stop(self, deadline_s: float) -> None:
         """Take no more requests, and finish those there are until the deadline.
 
         Args:
           deadline_s: When whatever still waits or executes is cut off, in clock seconds.
         """
-        if self.version.state is ModelState.READY:
-            self._set_state(ModelState.UNLOADING)
+        self.begin_unload()
         self._stopping.set()
         self._scope.deadline = min(self._scope.deadline, deadline_s)
         if self._caching is not None:

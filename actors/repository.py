@@ -1,40 +1,38 @@
-"""The repository actor: finds the models, and owns their subtrees from load to unload.
+"""The repository actor: owns the subtrees of all models, from load to unload.
 
-There is one model control mode so far, NONE: everything is loaded at the start. The others would
-make their own actions (see `_repository_policy`) and carry them out with the same `_perform`.
+What is to be done is an `Action` (see `_repository_policy`), whoever asks for it: the start, a
+request, or a look at what has changed. `carry_out` does it. Versions are replaced without a gap:
+the new ones are READY, then they are found in place of the old ones, which finish what they have.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple, assert_never, final
+from typing import final
 
 import trio
 
-from ..protocol.config_ensemble import composing_models
-from ..protocol.errors import ErrorCode, RequestError, invalid_argument
-from ..protocol.pb.inference import ModelConfig
-from ..protocol.wording import quoted
-from ._ensemble_validation import too_deep, with_transaction_policy
-from ._model_preparation import PreparationSettings, PreparedVersion, prepare_model
+from ..protocol.errors import RequestError
+from ._model_preparation import PreparationSettings
+from ._model_relations import dependents, left_over
 from ._model_services import ModelServices
-from ._repository_policy import Action, LoadModel, ModelFiles, RefuseModel, startup_actions, waves
-from ._repository_scan import scan_repository
+from ._override_files import OverrideFiles
+from ._repository_policy import Action, LoadModel, RefuseModel, UnloadModel, changes
+from ._repository_scan import ScanSettings
 from ._worker_threads import RunInThread
-from .model import Model, ModelDefinition, reason_of
-from .routing_table import FailedVersion, ModelEntry, ModelVersion, RoutingTable
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
+from .changeover import Changeover
+from .model_finder import ModelFinder
+from .model_loader import ModelLoader
+from .served_models import Running, ServedModels
 
 MODEL_LOADS_MAX = 4
 """Models loaded at a time: Triton's default of `--model-load-thread-count`."""
 
-_logger = logging.getLogger(__name__)
+ALL_MODELS = "*"
+"""Stands for every model there is, among those that explicit control loads at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +44,20 @@ class RepositorySettings:
       preparation: How configurations are made complete.
       run_in_thread: Runs scans and preparations.
       services: What the models share.
+      scan: What is read of models.
+      startup_models: The models to load at the start; None for all.
+      loads_max: Models loaded at a time.
+      retries: How often the load of a model that failed is tried again.
     """
 
     repositories: tuple[Path, ...]
     preparation: PreparationSettings
     run_in_thread: RunInThread
     services: ModelServices = field(default_factory=ModelServices)
+    scan: ScanSettings = field(default_factory=ScanSettings)
+    startup_models: tuple[str, ...] | None = None
+    loads_max: int = MODEL_LOADS_MAX
+    retries: int = 0
 
 
 @final
@@ -59,264 +65,179 @@ class Repository:
     """Loads models and keeps each in a subtree of its own, so that none takes another down.
 
     Lifetime: `run` returns after `stop`, once every subtree has ended.
+
+    Attributes:
+      models: What is served.
+      finder: Looks into the directories.
+      loader: Makes model versions run.
     """
 
-    def __init__(
-        self, settings: RepositorySettings, *, publish: Callable[[ModelEntry], None]
-    ) -> None:
-        self._settings = settings
-        self._services = replace(settings.services, find=self.find)
-        self._publish = publish
-        self._loads = trio.CapacityLimiter(MODEL_LOADS_MAX)
-        self._entries: dict[str, ModelEntry] = {}
-        self._table = RoutingTable({})
-        self._ensembles: dict[str, list[PreparedVersion]] = {}  # found, and not loaded yet
-        self._running: list[list[_Running]] = [[]]  # in waves: each needs earlier ones only
+    def __init__(self, settings: RepositorySettings, *, models: ServedModels) -> None:
+        self.models = models
+        self.finder = ModelFinder(
+            repositories=settings.repositories,
+            settings=settings.scan,
+            run_in_thread=settings.run_in_thread,
+            models=models,
+        )
+        self.loader = ModelLoader(
+            loads_max=settings.loads_max,
+            retries=settings.retries,
+            preparation=settings.preparation,
+            run_in_thread=settings.run_in_thread,
+            services=settings.services,
+            models=models,
+        )
+        self._startup_models = settings.startup_models
+        self._subtrees: trio.Nursery | None = None
+        self._deadline_s = inf
         self._stopped = trio.Event()
 
     def __repr__(self) -> str:
-        return f"<Repository of {sum(map(len, self._running))} model versions>"
-
-    def find(self, name: str, version: str) -> ModelVersion:
-        """Return a READY version for a model that uses other models; see `RoutingTable.find`.
-
-        Unlike for frontends, there are models while the server exits: what is in flight finishes.
-        """
-        return self._table.find(name, version)
-
-    def _find_config(self, name: str, version: str) -> ModelConfig:
-        return self.find(name, version).config
+        return f"<Repository of {self.models!r}>"
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Load everything; started once every load has ended, in success or not.
+        """Load what is to be loaded at the start; started once every load has ended.
 
         Raises:
           RequestError: a repository cannot be read; before the start only.
         """
-        actions = await self._scan()
+        await self.finder.open()
+        actions = await self._first_actions()
         async with trio.open_nursery() as nursery:
-            async with trio.open_nursery() as loads:
-                for action in actions:
-                    loads.start_soon(self._perform, action, nursery)
-            await self._load_ensembles(nursery)
+            self._subtrees = nursery
+            implicit = {action.name for action in actions}.difference(self._startup_models or ())
+            await self.carry_out(actions, implicit=implicit if self._startup_models else ())
             task_status.started()
             await self._stopped.wait()
 
     async def stop(self, deadline_s: float) -> None:
         """Let all models drain and unload; what takes longer is cut off at `deadline_s`.
 
-        A model goes on until those that use it have ended.
+        A model goes on until those that use it have ended. Nothing is carried out meanwhile.
         """
-        for wave in reversed(self._running):
-            for running in wave:
-                await running.model.stop(deadline_s)
-            for running in wave:
-                await running.ended.wait()
+        self._deadline_s = deadline_s
+        await self._end(self.models.alive)
         self._stopped.set()
 
-    async def _scan(self) -> list[Action]:
-        """Return what is to be done at the start, with every model in the index already."""
-        settings = self._settings
-        repositories = await settings.run_in_thread(_distinct, settings.repositories)
-        scans = [await settings.run_in_thread(scan_repository, path) for path in repositories]
-        actions = startup_actions(scans)
-        for action in actions:
-            name = action.files.name if isinstance(action, LoadModel) else action.name
-            self._show(ModelEntry(name))
-        return actions
-
-    def _show(self, entry: ModelEntry) -> None:
-        """Take over what is new about one model, and make it known."""
-        self._entries[entry.name] = entry
-        self._table = RoutingTable(self._entries.copy())
-        self._publish(entry)
-
-    async def _perform(self, action: Action, nursery: trio.Nursery) -> None:
-        match action:
-            case LoadModel(files=files):
-                async with self._loads:
-                    await self._load(files, nursery)
-            case RefuseModel(name=name, error=error):
-                self._refuse(name, error)
-            case _:
-                assert_never(action)
-
-    def _refuse(self, name: str, error: RequestError) -> None:
-        self._show(ModelEntry(name, reason=reason_of(error)))
-
-    async def _load(self, files: ModelFiles, nursery: trio.Nursery) -> None:
-        """Load one model, or put it back if it is an ensemble."""
-        try:
-            prepared = await self._prepare(files)
-        except RequestError as error:
-            self._refuse(files.name, error)
-            return
-        except Exception as error:  # one model never takes another down
-            _logger.exception("preparing model %r failed", files.name)
-            self._refuse(files.name, _unexpected(error))
-            return
-        if any(_composing_models(each) for each in prepared):
-            self._ensembles[files.name] = prepared
-        else:
-            await self._load_versions(files.name, prepared, nursery, self._running[0])
-
-    async def _prepare(self, files: ModelFiles) -> list[PreparedVersion]:
-        """Return what `prepare_model` does; a thread that hangs is abandoned.
+    async def _first_actions(self) -> list[Action]:
+        """Return what to do at the start, with every model in the index already.
 
         Raises:
-          RequestError: as `prepare_model`; or it took too long.
+          RequestError: a repository cannot be read.
         """
-        settings = self._settings.preparation
-        with trio.move_on_after(settings.load_max_s):
-            return await self._settings.run_in_thread(prepare_model, files, settings)
-        raise RequestError(
-            ErrorCode.UNAVAILABLE,
-            f"model '{files.name}': its configuration was not completed within "
-            f"{settings.load_max_s:g} s",
-        )
+        wanted = self._startup_models
+        if wanted is None or wanted == (ALL_MODELS,):
+            actions = changes({}, await self.finder.all())
+            for action in actions:
+                self.models.show(action.name, {})
+            return actions
+        for name in await self.finder.names():
+            self.models.show(name, {})
+        by_name: dict[str, Action] = {}
+        for name in wanted:
+            survey = await self.finder.survey(name)
+            by_name |= {action.name: action for action in self.finder.plan(survey)}
+            if not survey.found[name]:
+                by_name[name] = RefuseModel(name, self.finder.not_found(name))
+        return list(by_name.values())
 
-    async def _load_ensembles(self, nursery: trio.Nursery) -> None:
-        """Load the ensembles, each after the models it uses."""
-        prepared, self._ensembles = self._ensembles, {}
-        needed = {
-            name: [model for each in versions for model in _composing_models(each)]
-            for name, versions in prepared.items()
-        }
-        ordered, refused = waves(needed)
-        refused |= too_deep(ordered, needed)
-        for name, error in refused.items():
-            self._refuse(name, error)
-        for wave in ordered:
-            self._running.append([])
-            async with trio.open_nursery() as loads:
-                for name in (each for each in wave if each not in refused):
-                    fault = self._unmet(name, needed[name])
-                    if fault is not None:
-                        self._refuse(name, fault)
-                        continue
-                    loads.start_soon(
-                        self._load_versions, name, prepared[name], nursery, self._running[-1]
-                    )
-
-    def _unmet(self, name: str, needed: Iterable[str]) -> RequestError | None:
-        """Return why an ensemble cannot be loaded, if a model that it needs is not."""
-        for model in needed:
-            if self._table.versions_ready(model):
-                continue
-            entry = self._entries.get(model)
-            reason = "there is no such model" if entry is None else _reason(entry)
-            return invalid_argument(
-                f"ensemble '{name}' needs model {quoted(model)}, which has no loaded version: "
-                f"{reason}"
-            )
-        return None
-
-    async def _load_versions(
+    async def carry_out(
         self,
-        name: str,
-        prepared: list[PreparedVersion],
-        nursery: trio.Nursery,
-        wave: list[_Running],
-    ) -> None:
-        """Load the selected versions of one model side by side."""
-        versions: list[ModelVersion | FailedVersion] = []
+        actions: Iterable[Action],
+        *,
+        implicit: Collection[str] = (),
+        held: Mapping[str, OverrideFiles] | None = None,
+    ) -> dict[str, RequestError]:
+        """Do what is to be done; related models must not be in two calls at a time.
 
-        def report() -> None:
-            self._show(ModelEntry(name, tuple(versions)))
+        A version that is replaced goes on until the end of all these actions, so that ensembles
+        that run find their models.
 
-        started: list[_Running] = []
-        for each in prepared:
-            made = self._make_model(each, report)
-            if isinstance(made, Model):
-                started.append(_Running(made))
-                versions.append(made.version)
+        Args:
+          actions: At most one a model.
+          implicit: Models that nobody asked for but ensembles.
+          held: Model name -> the files that came with its load request.
+
+        Returns:
+          Model name -> why it was not loaded.
+        """
+        changeover = Changeover(
+            models=self.models,
+            loader=self.loader,
+            nursery=self.nursery,
+            implicit=implicit,
+            held=held or {},
+        )
+        loads: list[LoadModel | RefuseModel] = []
+        for action in actions:
+            if isinstance(action, UnloadModel):
+                self.unload(action.name)
             else:
-                versions.append(made)
-        report()
-        wave += started
-        async with trio.open_nursery() as loads:
-            for running in started:
-                loads.start_soon(nursery.start, _run_contained, running)
+                loads.append(action)
+        try:
+            await changeover.load(loads)
+        finally:
+            self._retire(changeover.retired)
+        return changeover.errors
 
-    def _make_model(
-        self, prepared: PreparedVersion, report: Callable[[], None]
-    ) -> Model | FailedVersion:
-        error = prepared.error
-        config = prepared.config
-        if config is not None:
-            try:
-                if config.ensemble_scheduling is not None:
-                    config = with_transaction_policy(config, self._find_config)
-                definition = ModelDefinition(
-                    source=prepared.source,
-                    config=config,
-                    labels=prepared.labels,
-                    backend=prepared.backend,
-                    initial_files=prepared.initial_files,
-                    strategy=prepared.strategy,
-                    services=self._services,
-                )
-                return Model(definition, report=report)
-            except RequestError as fault:
-                error = fault
-                if prepared.strategy is not None:
-                    prepared.strategy.close()
-        assert error is not None
-        return FailedVersion(str(prepared.version), reason_of(error))
+    def unload(self, name: str, *, unload_dependents: bool = False) -> None:
+        """Begin to unload a model, and the ensembles that cannot go on without it.
 
+        Those come back once it is loaded again.
 
-def _distinct(repositories: Iterable[Path]) -> list[Path]:
-    """Return each directory once, however often and however it is spelt."""
-    return sorted({Path(os.path.realpath(path)) for path in repositories})
+        Args:
+          name: The model; if it is not loaded, nothing is done.
+          unload_dependents: Whether models go too that were loaded for it alone.
+        """
+        models = self.models
+        if name not in models.served:
+            return
+        needs = models.needs()
+        gone = {name}
+        if unload_dependents:
+            gone |= left_over(name, needs, models.implicit())
+        retired: list[Running] = []
+        for each in dependents(gone, needs) - gone:
+            retired += models.served[each].versions.values()
+            models.served[each].versions = {}
+        for each in gone:
+            retired += models.served.pop(each).versions.values()
+        for running in retired:
+            running.model.begin_unload()
+        for each in gone:
+            models.show_unloaded(each)
+        self._retire(retired, gone)
 
+    @property
+    def nursery(self) -> trio.Nursery:
+        """Where the subtrees of models run, and whatever changes them."""
+        assert self._subtrees is not None, "run() comes first"
+        return self._subtrees
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """A model version with a subtree; `ended` is set when that has ended."""
+    def _retire(self, versions: Collection[Running], gone: Collection[str] = ()) -> None:
+        """Have versions drained that nobody finds any more, and forget models without a place."""
+        for running in versions:
+            running.model.begin_unload()
+        if versions or gone:
+            self.nursery.start_soon(self._drain, list(versions), list(gone))
 
-    model: Model
-    ended: trio.Event = field(default_factory=trio.Event)
+    async def _drain(self, versions: list[Running], gone: list[str]) -> None:
+        await self._end(versions)
+        for name in gone:
+            if not self._stopped.is_set() and not await self.finder.find(name):
+                self.models.forget(name)
 
+    async def _end(self, versions: Iterable[Running]) -> None:
+        """Stop versions, those of ensembles before those of the models they use."""
+        by_depth: dict[int, list[Running]] = {}
+        for running in versions:
+            by_depth.setdefault(running.depth, []).append(running)
+        for depth in sorted(by_depth, reverse=True):
+            async with trio.open_nursery() as stops:
+                for running in by_depth[depth]:
+                    stops.start_soon(self._end_one, running)
 
-def _composing_models(prepared: PreparedVersion) -> list[str]:
-    return [] if prepared.config is None else composing_models(prepared.config)
-
-
-def _reason(entry: ModelEntry) -> str:
-    """Return why a model has no loaded version."""
-    reasons = [entry.reason, *(version.reason for version in entry.versions)]
-    return next(filter(None, reasons), "it is not loaded")
-
-
-async def _run_contained(
-    running: _Running, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    """Run a model's subtree; its crash makes that version UNAVAILABLE, and nothing else."""
-    started = _Once(task_status)
-    model = running.model
-    try:
-        await model.run(task_status=started)
-    except Exception as error:  # one model never takes another down
-        _logger.exception("%r crashed", model)
-        model.fail(_unexpected(error))
-        started.started()
-    finally:
-        running.ended.set()
-
-
-class _Once:
-    """A task status that may be told twice."""
-
-    def __init__(self, task_status: trio.TaskStatus[None]) -> None:
-        self._task_status: trio.TaskStatus[None] | None = task_status
-
-    def started(self, value: None = None) -> None:
-        task_status, self._task_status = self._task_status, None
-        if task_status is not None:
-            task_status.started(value)
-
-
-def _unexpected(error: Exception) -> RequestError:
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return RequestError(ErrorCode.INTERNAL, f"unexpected {type(error).__name__}: {error}")
+    async def _end_one(self, running: Running) -> None:
+        await running.model.stop(self._deadline_s)
+        await running.ended.wait()

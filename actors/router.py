@@ -9,7 +9,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import final
 
-from ..protocol.errors import ErrorCode, RequestError
 from .routing_table import ModelEntry, ModelVersion, RoutingTable
 
 
@@ -39,6 +38,11 @@ class Router:
     def apply(self, entry: ModelEntry) -> None:
         """Take over what is new about one model, the states of its versions included."""
         self._models[entry.name] = entry
+        self._renew()
+
+    def withdraw(self, name: str) -> None:
+        """Know nothing more of a model."""
+        del self._models[name]
         self._renew()
 
     def _renew(self) -> None:
@@ -76,10 +80,3 @@ class Router:
     def measured_models(self) -> list[ModelVersion]:
         """Return the model versions whose metrics are shown."""
         return self.table.serving_versions()
-
-    def refuse_model_control(self) -> RequestError:
-        """Return the error for load and unload requests: models are loaded at the start only."""
-        return RequestError(
-            ErrorCode.UNAVAILABLE,
-            "loading and unloading models on request needs the explicit model control mode",
-        )

@@ -55,7 +55,7 @@ class ModelVersion:
       config: Its final configuration.
       statistics: Its counters.
       state: Its life cycle; changed by its model subtree only.
-      reason: Why it is UNAVAILABLE; else empty.
+      reason: Why it is UNAVAILABLE, or why a load that should have replaced it failed; else empty.
       load_duration_s: How long its load took, in seconds.
       loaded: Whether its load succeeded, whatever became of it since.
       caching: Takes its requests in front of the scheduler, or None.
@@ -302,7 +302,8 @@ class RoutingTable:
     def all_ready(self) -> bool:
         """Return whether everything that should serve does: the strict sense of readiness."""
         return all(
-            entry.state in {ModelState.READY, ModelState.UNKNOWN} or entry.reason == UNLOADED
+            entry.state not in {ModelState.LOADING, ModelState.UNAVAILABLE}
+            or entry.reason == UNLOADED
             for entry in self.index()
         )
 

@@ -113,7 +113,7 @@ def make_scheduler(definition: Scheduled, spec: ModelSpec, surroundings: Surroun
             completion=surroundings.completion,
             graph=make_graph(config, spec, lambda name, version: find(name, version).spec),
             spec=spec,
-            find=find,
+            find=definition.services.find_for_step or find,
             budget=definition.services.byte_budget,
         )
     if config.sequence_batching is not None:

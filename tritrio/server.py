@@ -78,11 +78,15 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
     router, budget = core.router, core.budget
     info = ServerInfo(options.server_id, __version__)
     api = HttpApi(
-        router=router, info=info, input_bytes_max=options.http_input_bytes_max, budget=budget
+        router=router,
+        control=core.control,
+        info=info,
+        input_bytes_max=options.http_input_bytes_max,
+        budget=budget,
     )
     generate = GenerateMethods(router=router, input_bytes_max=options.http_input_bytes_max)
     api.extend(generate.mapping())
-    service = InferenceService(router=router, info=info)
+    service = InferenceService(router=router, control=core.control, info=info)
     infer = ModelInfer(router)
     handlers = {**service.mapping(), **HealthService(router=router).mapping()}
     grpc_settings = GrpcSettings()
@@ -127,6 +131,11 @@ def core_options(options: ServerOptions) -> CoreOptions:
         backend_settings=options.backend_settings,
         auto_complete_config=options.auto_complete_config,
         exit_timeout_s=_exit_timeout_s(options),
+        model_control=options.model_control,
+        startup_models=options.startup_models,
+        config_name=options.model_config_name,
+        loads_max=options.model_load_threads,
+        load_retries=options.model_load_retries,
         hang_s=options.instance_hang_s,
         load_max_s=options.model_load_timeout_s,
         byte_budget=options.byte_budget,

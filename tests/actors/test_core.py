@@ -22,6 +22,7 @@ from tritrio.actors.reply import Reply
 from tritrio.actors.repository import Repository, RepositorySettings
 from tritrio.actors.router import Router
 from tritrio.actors.routing_table import ModelState
+from tritrio.actors.served_models import ServedModels
 from tritrio.protocol.errors import ErrorCode, RequestError
 
 T = TypeVar("T")
@@ -283,7 +284,8 @@ async def test_models_are_in_the_index_while_they_load(
         run_in_thread=at_once,
         services=ModelServices(device_factory=FakeDevices(other_s=2.0)),
     )
-    repository = Repository(settings, publish=router.apply)
+    models = ServedModels(publish=router.apply, withdraw=router.withdraw)
+    repository = Repository(settings, models=models)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(repository.run)
         await trio.sleep(1)

@@ -12,7 +12,7 @@ from tests.actors.test_core import IDENTITY, add_model, reasons, running, states
 from tests.support.builders import infer_request
 from tests.support.fake_device import FakeDevices
 from tritrio.actors._ensemble_validation import NESTING_MAX
-from tritrio.actors._repository_policy import waves
+from tritrio.actors._model_relations import waves
 from tritrio.actors.core import Core
 from tritrio.actors.inference import submit
 from tritrio.actors.reply import Reply

@@ -25,7 +25,7 @@ def prepared(tmp_path: Path, config: str) -> PreparedVersion:
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "config.pbtxt").write_text(config)
     (files,) = scan_repository(tmp_path)
-    (version,) = prepare_model(files, PreparationSettings())
+    (version,) = prepare_model(files, PreparationSettings()).versions
     return version
 
 

@@ -173,7 +173,3 @@ def test_a_table_does_not_change() -> None:
     router.apply(ModelEntry("model", (version(1),)))
     assert before.index() == []
     assert len(router.table.index()) == 1
-
-
-def test_model_control_is_refused() -> None:
-    assert Router().refuse_model_control().code is ErrorCode.UNAVAILABLE

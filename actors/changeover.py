@@ -1,0 +1,235 @@
+"""What one round of changes to the models does, in order: loads, then ensembles, then the rest.
+
+Versions are replaced without a gap: the new ones are READY, then they are found in the place of the
+old ones, in one step. What was replaced is for the repository to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import assert_never, final
+
+import trio
+
+from ..protocol.errors import RequestError, invalid_argument
+from ..protocol.wording import quoted
+from ._ensemble_validation import too_deep
+from ._model_preparation import PreparedModel
+from ._model_relations import waves
+from ._override_files import OverrideFiles
+from ._repository_policy import LoadModel, RefuseModel
+from .model import reason_of
+from .model_loader import Made, ModelLoader, is_ready, running_of
+from .routing_table import FailedVersion
+from .served_models import Running, Served, ServedModels
+
+
+@final
+class Changeover:
+    """One round of changes.
+
+    Args:
+      models: What is served.
+      loader: Makes model versions run.
+      nursery: Where their subtrees run.
+      implicit: Models that nobody asked for but ensembles.
+      held: Model name -> the files that came with its load request.
+
+    Attributes:
+      retired: Versions that were replaced, or are no longer served.
+      errors: Model name -> why it was not loaded.
+    """
+
+    def __init__(
+        self,
+        *,
+        models: ServedModels,
+        loader: ModelLoader,
+        nursery: trio.Nursery,
+        implicit: Collection[str],
+        held: Mapping[str, OverrideFiles],
+    ) -> None:
+        self.retired: list[Running] = []
+        self.errors: dict[str, RequestError] = {}
+        self._models = models
+        self._loader = loader
+        self._nursery = nursery
+        self._implicit = implicit
+        self._held = held
+        self._ensembles: dict[str, PreparedModel] = {}  # to be loaded once all else is
+        self._changed: set[str] = set()  # models that have other versions than before
+
+    def __repr__(self) -> str:
+        return f"<Changeover of {sorted(self._changed)}, {len(self.errors)} failed>"
+
+    async def load(self, actions: Iterable[LoadModel | RefuseModel]) -> None:
+        """Load models, then the ensembles among them and those that use one of them."""
+        async with trio.open_nursery() as loads:
+            for action in actions:
+                match action:
+                    case LoadModel():
+                        loads.start_soon(self._load, action)
+                    case RefuseModel(name=name, error=error):
+                        self._fail(name, error)
+                    case _:
+                        assert_never(action)
+        await self._load_ensembles()
+
+    async def _load(self, action: LoadModel) -> None:
+        """Load one model, or put it back if it is an ensemble."""
+        name = action.name
+        served = self._models.served.get(name, Served())
+        # Each version of an ensemble is made from all that is known.
+        unchanged = () if served.ensemble is not None else action.unchanged
+        kept = {number: served.versions[number] for number in unchanged}
+        outcome = await self._loader.load(
+            action.files,
+            self._nursery,
+            unchanged=unchanged,
+            held=self._held.get(name),
+            show=lambda made: self._show_begun(name, kept, made),
+        )
+        if outcome.prepared is None:
+            assert outcome.fault is not None
+            self.retired += running_of(outcome.made).values()
+            self._fail(name, outcome.fault)
+        elif outcome.prepared.needed:
+            self._ensembles[name] = outcome.prepared
+        else:
+            self._commit(outcome.prepared, kept, outcome.made)
+
+    async def _load_ensembles(self) -> None:
+        """Load ensembles, each after the models it uses; make those anew whose models changed."""
+        needs = dict(self._models.needs())
+        needs |= {name: prepared.needed for name, prepared in self._ensembles.items()}
+        ordered, refused = waves(needs)
+        refused |= too_deep(ordered, needs)
+        for name in self._ensembles.keys() & refused.keys():
+            self._fail(name, refused[name], self._ensembles[name])
+        for depth, wave in enumerate(ordered, 1):
+            async with trio.open_nursery() as loads:
+                for name in wave:
+                    if name not in refused and self._is_due(name):
+                        loads.start_soon(self._load_ensemble, name, depth)
+
+    def _is_due(self, name: str) -> bool:
+        """Return whether an ensemble is to be loaded, or to be made anew."""
+        if name in self._ensembles:
+            return True
+        served = self._models.served.get(name)
+        if served is None or served.ensemble is None:
+            return False
+        return not self._changed.isdisjoint(served.ensemble.needed)
+
+    async def _load_ensemble(self, name: str, depth: int) -> None:
+        asked = name in self._ensembles
+        prepared = self._ensembles[name] if asked else self._models.served[name].ensemble
+        assert prepared is not None
+        unmet = self._unmet(prepared)
+        if unmet is not None:
+            if asked:
+                self._fail(name, unmet, prepared)
+            return
+        made = await self._loader.start(
+            prepared.versions,
+            self._nursery,
+            depth=depth,
+            held=self._held.get(name),
+            show=lambda made: self._show_begun(name, {}, made),
+        )
+        self._commit(prepared, {}, made, asked=asked)
+
+    def _unmet(self, ensemble: PreparedModel) -> RequestError | None:
+        """Return why an ensemble cannot be loaded, if a model that it needs is not."""
+        for model in sorted(ensemble.needed):
+            if not self._models.is_ready(model):
+                return invalid_argument(
+                    f"ensemble '{ensemble.files.name}' needs model {quoted(model)}, which has no "
+                    f"loaded version: {self._models.why_not_ready(model)}"
+                )
+        return None
+
+    def _show_begun(self, name: str, kept: Mapping[int, Running], made: Made) -> None:
+        """Show versions that load, unless others of the model serve meanwhile."""
+        if not self._models.is_ready(name):
+            self._models.show(name, {**kept, **made})
+
+    def _commit(
+        self,
+        prepared: PreparedModel,
+        kept: Mapping[int, Running],
+        made: Made,
+        *,
+        asked: bool = True,
+    ) -> None:
+        """Put new versions in the place of the old ones, in one step.
+
+        Args:
+          prepared: The model.
+          kept: Versions that go on.
+          made: Versions that are new.
+          asked: Whether the old ones go on if a new one has failed; otherwise they cannot.
+        """
+        name = prepared.files.name
+        old = self._models.served.get(name, Served())
+        kept = {number: each for number, each in kept.items() if number in prepared.selected}
+        failed = {number: each for number, each in made.items() if not is_ready(each)}
+        if failed:
+            self.errors[name] = _load_error(name, failed)
+        if failed and asked and old.ready:
+            self.retired += running_of(made).values()
+            self._models.show_failure(name, {n: _reason(each) for n, each in failed.items()})
+            return
+        self._models.served[name] = Served(
+            prepared.files.fingerprint,
+            {**kept, **running_of(made)},
+            frozenset(prepared.selected),
+            prepared if prepared.needed else None,
+            self._is_implicit(name, asked=asked),
+        )
+        dropped = {
+            number: each
+            for number, each in old.versions.items()
+            if each.ready and number not in prepared.selected
+        }
+        for each in kept.values():
+            each.version.reason = ""
+        self._models.show(name, {**dropped, **kept, **made})
+        replaced = [each for number, each in old.versions.items() if number not in kept]
+        for each in replaced:
+            each.model.begin_unload()
+        self.retired += replaced
+        self._changed.add(name)
+
+    def _fail(self, name: str, error: RequestError, ensemble: PreparedModel | None = None) -> None:
+        """Note why a model is not loaded; what serves of it goes on."""
+        self.errors[name] = error
+        reason = reason_of(error)
+        served = self._models.served.get(name)
+        if served is not None and served.ready:
+            self._models.show_failure(name, dict.fromkeys(served.ready, reason))
+            return
+        if served is not None:
+            self.retired += served.versions.values()
+        implicit = self._is_implicit(name, asked=True)
+        self._models.served[name] = Served(ensemble=ensemble, implicit=implicit)
+        self._models.show(name, {}, reason)
+
+    def _is_implicit(self, name: str, *, asked: bool) -> bool:
+        served = self._models.served.get(name)
+        if asked and name not in self._implicit:
+            return False
+        return served is None or served.implicit
+
+
+def _reason(made: Running | FailedVersion) -> str:
+    return made.reason if isinstance(made, FailedVersion) else made.version.reason
+
+
+def _load_error(name: str, failed: Made) -> RequestError:
+    """Return the error of a load, with what became of each version that failed."""
+    versions = "".join(
+        f" version {number} is UNAVAILABLE: {_reason(each)};\n"
+        for number, each in sorted(failed.items())
+    )
+    return invalid_argument(f"model '{name}' failed to load:{versions}")

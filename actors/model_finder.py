@@ -1,0 +1,137 @@
+"""Finds models in the repositories, and those that they need; nothing is loaded here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from ..protocol.errors import ErrorCode, RequestError
+from ..protocol.wording import quoted
+from ._load_rules import is_model_name
+from ._model_preparation import written_needs
+from ._model_relations import related
+from ._repository_policy import Action, ModelFiles, changes, grouped
+from ._repository_scan import ScanSettings, distinct, find_model, list_repository, scan_repository
+from ._worker_threads import RunInThread
+from .served_models import ServedModels
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the load of one model has to do with.
+
+    Attributes:
+      found: Model name -> where it lies; the model itself, and those that it needs and that are
+        not READY.
+      needs: Model -> the models that its configuration names.
+    """
+
+    found: dict[str, list[ModelFiles]]
+    needs: dict[str, frozenset[str]]
+
+
+@final
+class ModelFinder:
+    """Looks into the repositories, on worker threads.
+
+    Args:
+      repositories: Directories of model directories.
+      settings: What is read of models.
+      run_in_thread: Runs what blocks.
+      models: What is served.
+    """
+
+    def __init__(
+        self,
+        *,
+        repositories: Sequence[Path],
+        settings: ScanSettings,
+        run_in_thread: RunInThread,
+        models: ServedModels,
+    ) -> None:
+        self._repositories = list(repositories)
+        self._settings = settings
+        self._run_in_thread = run_in_thread
+        self._models = models
+
+    def __repr__(self) -> str:
+        return f"<ModelFinder in {len(self._repositories)} repositories>"
+
+    async def open(self) -> None:
+        """Find out which repositories are the same."""
+        self._repositories = await self._run_in_thread(distinct, self._repositories)
+
+    async def names(self) -> list[str]:
+        """Return the names of all models.
+
+        Raises:
+          RequestError: a repository cannot be read.
+        """
+        names: set[str] = set()
+        for repository in self._repositories:
+            directories = await self._run_in_thread(list_repository, repository)
+            names.update(directory.name for directory in directories)
+        return sorted(names)
+
+    async def all(self) -> dict[str, list[ModelFiles]]:
+        """Return all models by name.
+
+        Raises:
+          RequestError: a repository cannot be read.
+        """
+        return grouped(
+            [
+                await self._run_in_thread(scan_repository, repository, self._settings)
+                for repository in self._repositories
+            ]
+        )
+
+    async def find(self, name: str) -> list[ModelFiles]:
+        """Return where a model lies; a name that cannot be a model's is looked for nowhere."""
+        if not is_model_name(name):
+            return []
+        return await self._run_in_thread(find_model, self._repositories, name, self._settings)
+
+    async def survey(self, name: str, found: Sequence[ModelFiles] | None = None) -> Survey:
+        """Look for a model, and for those that it needs and that are not READY.
+
+        Args:
+          name: The model.
+          found: Where it lies, if that is known.
+        """
+        survey = Survey({}, {})
+        left = [name]
+        while left:
+            each = left.pop()
+            if each in survey.found or (each != name and self._models.is_ready(each)):
+                continue
+            given = found is not None and each == name
+            files = list(found or ()) if given else await self.find(each)
+            survey.found[each] = files
+            needs = [await self._run_in_thread(written_needs, one) for one in files]
+            survey.needs[each] = frozenset[str]().union(*needs)
+            left += survey.needs[each]
+        return survey
+
+    def plan(self, survey: Survey) -> list[Action]:
+        """Return what a survey leads to; a model that lies nowhere is left as it is."""
+        found = {name: files for name, files in survey.found.items() if files}
+        return changes(self._models.running(found), found)
+
+    def related(self, survey: Survey) -> frozenset[str]:
+        """Return the models that have to do with those of a survey, or with what is served."""
+        needs = {name: set(needed) for name, needed in self._models.needs().items()}
+        for name, needed in survey.needs.items():
+            needs.setdefault(name, set()).update(needed)
+        return related(survey.found, needs)
+
+    def not_found(self, name: str) -> RequestError:
+        """Return the error for a model that lies nowhere."""
+        places = ", ".join(f"'{path}'" for path in self._repositories)
+        return RequestError(
+            ErrorCode.INTERNAL,
+            f"model {quoted(name)} cannot be loaded: expected it in a model repository, found it "
+            f"in none of {places}",
+        )

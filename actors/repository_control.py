@@ -1,0 +1,244 @@
+"""Loads and unloads on request: who asks waits for its turn, and may leave without harm.
+
+Each request is an operation, a task of the repository. Those that have to do with the same models
+run one after the other, in the order in which they were asked for (see `_operation_turns`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeAlias, final
+
+import trio
+
+from ..protocol.errors import ErrorCode, RequestError, invalid_argument
+from ..protocol.pb.inference import ModelConfig
+from ..protocol.wording import quoted
+from ._load_rules import check_model_name, check_override
+from ._operation_turns import OperationTurns, Ticket
+from ._override_files import OverrideFiles
+from ._repository_policy import ModelFiles
+from ._repository_scan import scan_model
+from ._worker_threads import RunInThread
+from .model import reason_of
+from .model_control import LoadOverride
+from .model_finder import Survey
+from .model_loader import unexpected
+from .repository import Repository
+
+OPERATIONS_MAX: Final = 1024
+"""Requests that run or wait at a time; far more than anybody has models that change at once."""
+
+Done: TypeAlias = Callable[[RequestError | None], None]
+"""Told how an operation ended; must neither raise nor wait."""
+
+_Job: TypeAlias = Callable[[Ticket], Awaitable[None]]
+
+_logger = logging.getLogger(__name__)
+
+
+@final
+class RepositoryControl:
+    """The `ModelControl` of one server.
+
+    Args:
+      repository: What carries the operations out.
+      run_in_thread: Runs what blocks.
+      explicit: Whether models are loaded and unloaded on request at all.
+    """
+
+    def __init__(
+        self, *, repository: Repository, run_in_thread: RunInThread, explicit: bool
+    ) -> None:
+        self._repository = repository
+        self._run_in_thread = run_in_thread
+        self._explicit = explicit
+        self._turns = OperationTurns()
+        self._changed = trio.Event()
+        self._scopes: set[trio.CancelScope] = set()
+        self._opened = False
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<RepositoryControl {self._turns!r}>"
+
+    def open(self) -> None:
+        """Take requests from now on."""
+        self._opened = True
+
+    async def close(self) -> None:
+        """Take no more requests, and end those there are; returns once they have ended."""
+        self._closed = True
+        for scope in self._scopes:
+            scope.cancel()
+        while self._turns:
+            await self._changed.wait()
+
+    async def load(self, name: str, override: LoadOverride | None = None) -> None:
+        """Load a model, or load it anew where something has changed; see `ModelControl`."""
+        await _ended(partial(self.start_load, name, override))
+
+    async def unload(self, name: str, *, unload_dependents: bool = False) -> None:
+        """Begin to unload a model; see `ModelControl`."""
+        await _ended(partial(self.start_unload, name, unload_dependents))
+
+    def start_load(self, name: str, override: LoadOverride | None, done: Done) -> None:
+        """Do as `load` without waiting; `done` is told how it ended.
+
+        Raises:
+          RequestError: it does not even begin.
+        """
+        self._check_open("loading", name)
+        check_model_name(name)
+        self._start(partial(self._load, name, override or LoadOverride()), done)
+
+    def start_unload(self, name: str, unload_dependents: bool, done: Done) -> None:
+        """Do as `unload` without waiting; `done` is told how it ended.
+
+        Raises:
+          RequestError: it does not even begin.
+        """
+        self._check_open("unloading", name)
+        self._start(partial(self._unload, name, unload_dependents), done)
+
+    def _check_open(self, doing: str, name: str) -> None:
+        if not self._explicit:
+            text = "on request needs the explicit model control mode"
+        elif self._closed:
+            text = "is refused, because the server is exiting"
+        elif not self._opened:
+            text = "is refused, because the server is starting"
+        elif len(self._turns) >= OPERATIONS_MAX:
+            text = f"is refused, because {OPERATIONS_MAX} requests to load or unload wait already"
+        else:
+            return
+        raise RequestError(ErrorCode.UNAVAILABLE, f"{doing} model {quoted(name)} {text}")
+
+    def _start(self, job: _Job, done: Done) -> None:
+        ticket = self._turns.enter()
+        self._repository.nursery.start_soon(self._run, ticket, job, done)
+
+    async def _run(self, ticket: Ticket, job: _Job, done: Done) -> None:
+        error: RequestError | None = _exiting()
+        try:
+            with trio.CancelScope() as scope:
+                self._scopes.add(scope)
+                if self._closed:
+                    scope.cancel()
+                error = await _outcome(job(ticket))
+        finally:
+            self._scopes.discard(scope)
+            self._turns.leave(ticket)
+            self._wake()
+            done(error)
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    async def _take_turn(self, ticket: Ticket, names: Iterable[str]) -> bool:
+        """Wait for the turn to change models; return whether anybody was before us."""
+        if self._turns.claim(ticket, frozenset(names)):
+            return False
+        self._wake()
+        waited = False
+        while not self._turns.try_run(ticket):
+            waited = True
+            await self._changed.wait()
+        return waited
+
+    # The operations.
+
+    async def _unload(self, name: str, unload_dependents: bool, ticket: Ticket) -> None:
+        finder = self._repository.finder
+        while await self._take_turn(ticket, finder.related(Survey({name: []}, {}))):
+            pass  # what is related may be more by now
+        self._repository.unload(name, unload_dependents=unload_dependents)
+
+    async def _load(self, name: str, override: LoadOverride, ticket: Ticket) -> None:
+        config = await self._run_in_thread(check_override, name, override)
+        files = OverrideFiles(name, override.files) if override.files else None
+        try:
+            await self._load_found(name, config, files, ticket)
+        finally:
+            if files is not None:
+                await self._repository.loader.let_go(files)
+
+    async def _load_found(
+        self, name: str, config: ModelConfig | None, files: OverrideFiles | None, ticket: Ticket
+    ) -> None:
+        repository, finder = self._repository, self._repository.finder
+        brought = None if files is None else await self._written(files)
+        while True:
+            found = [brought] if brought else await finder.find(name)
+            if config is not None:
+                found = [replace(each, config=config, fingerprint=None) for each in found]
+            survey = await finder.survey(name, found)
+            if not await self._take_turn(ticket, finder.related(survey)):
+                break
+        if not found:
+            repository.models.forget(name)
+            raise finder.not_found(name)
+        actions = finder.plan(survey)
+        errors = await repository.carry_out(
+            actions,
+            implicit=survey.found.keys() - {name},
+            held={} if files is None else {name: files},
+        )
+        if name in errors:
+            _logger.error("model %r: %s", name, errors[name].message)
+            raise _load_failed(name, errors[name], several=len(found) > 1)
+        if all(action.name != name for action in actions):
+            repository.models.keep(name)
+        _logger.info("model %r is loaded%s", name, "" if actions else ", and was before")
+
+    async def _written(self, files: OverrideFiles) -> ModelFiles:
+        directory = await self._run_in_thread(files.write)
+        return await self._run_in_thread(scan_model, directory)
+
+
+async def _outcome(operation: Awaitable[None]) -> RequestError | None:
+    try:
+        await operation
+    except RequestError as error:
+        return error
+    except Exception as error:  # one request never takes another down
+        _logger.exception("a request to load or unload a model failed")
+        return unexpected(error)
+    return None
+
+
+async def _ended(start: Callable[[Done], None]) -> None:
+    """Wait for an operation.
+
+    Raises:
+      RequestError: it failed.
+    """
+    ended = trio.Event()
+    outcome: list[RequestError | None] = []
+
+    def done(error: RequestError | None) -> None:
+        outcome.append(error)
+        ended.set()
+
+    start(done)
+    await ended.wait()
+    [error] = outcome
+    if error is not None:
+        raise error
+
+
+def _load_failed(name: str, error: RequestError, *, several: bool) -> RequestError:
+    """Return the error of a load as the client gets it."""
+    if several:
+        return RequestError(ErrorCode.INTERNAL, error.message)
+    if error.code is ErrorCode.INVALID_ARG:
+        return error
+    return invalid_argument(f"model {quoted(name)} failed to load: {reason_of(error)}")
+
+
+def _exiting() -> RequestError:
+    return RequestError(ErrorCode.UNAVAILABLE, "the server is exiting")

@@ -1,0 +1,241 @@
+"""What is served: which models were asked for, what runs of them, and what is shown of that.
+
+Bookkeeping on the event loop, without waiting; what changes is decided in `repository`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias, final
+
+import trio
+
+from ..protocol.errors import RequestError
+from ..protocol.pb.inference import ModelConfig
+from ._model_preparation import PreparedModel
+from ._model_relations import Needs
+from ._override_files import OverrideFiles
+from ._repository_policy import Fingerprint, RunningModel
+from .model import Model
+from .routing_table import (
+    UNLOADED,
+    FailedVersion,
+    ModelEntry,
+    ModelState,
+    ModelVersion,
+    RoutingTable,
+)
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class Running:
+    """A model version with a subtree.
+
+    Attributes:
+      model: The subtree.
+      depth: How deep ensembles nest in it; it needs models of lower depths only.
+      held: The files that came with its load request, or None.
+      ended: Set when the subtree has ended.
+    """
+
+    model: Model
+    depth: int = 0
+    held: OverrideFiles | None = None
+    ended: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def version(self) -> ModelVersion:
+        """The version, as the routing table shows it."""
+        return self.model.version
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes requests."""
+        return self.model.version.state is ModelState.READY
+
+
+Versions: TypeAlias = Mapping[int, Running | FailedVersion]
+
+
+@dataclass(slots=True)
+class Served:
+    """A model that was asked for and not unloaded since.
+
+    Attributes:
+      fingerprint: What the files of its versions looked like; None if they are not comparable.
+      versions: Version number -> what runs.
+      selected: The versions that were to be loaded.
+      ensemble: What it is made from again when a model that it needs changes; None for others.
+      implicit: Whether nobody asked for it but an ensemble that needs it.
+    """
+
+    fingerprint: Fingerprint | None = None
+    versions: dict[int, Running] = field(default_factory=dict)
+    selected: frozenset[int] = frozenset()
+    ensemble: PreparedModel | None = None
+    implicit: bool = False
+
+    @property
+    def ready(self) -> frozenset[int]:
+        """The versions that take requests."""
+        return frozenset(number for number, each in self.versions.items() if each.ready)
+
+
+@final
+class ServedModels:
+    """The models of one server.
+
+    Args:
+      publish: Takes what is new about one model.
+      withdraw: Takes the name of a model that is there no more.
+
+    Attributes:
+      served: Model name -> what was asked for.
+      alive: Every version with a subtree, those that drain included.
+    """
+
+    def __init__(
+        self, *, publish: Callable[[ModelEntry], None], withdraw: Callable[[str], None]
+    ) -> None:
+        self.served: dict[str, Served] = {}
+        self.alive: set[Running] = set()
+        self._publish = publish
+        self._withdraw = withdraw
+        self._entries: dict[str, ModelEntry] = {}
+        self._table = RoutingTable({})
+
+    def __repr__(self) -> str:
+        return f"<ServedModels {len(self.served)} models, {len(self.alive)} running versions>"
+
+    # What there is.
+
+    def find(self, name: str, version: str) -> ModelVersion:
+        """Return a READY version for a model that uses other models; see `RoutingTable.find`.
+
+        Unlike for frontends, there are models while the server exits: what is in flight finishes.
+        """
+        return self._table.find(name, version)
+
+    def find_for_step(self, name: str, version: str) -> ModelVersion:
+        """Return a version for a step of an ensemble that runs.
+
+        Unlike for all others, that may be one that is to be unloaded once the ensemble has ended.
+        """
+        try:
+            return self._table.find(name, version)
+        except RequestError:
+            lingering = [
+                each.version
+                for each in self.alive
+                if each.version.name == name
+                and each.version.state is ModelState.UNLOADING
+                and version in {"", each.version.version}
+            ]
+            if not lingering:
+                raise
+            return max(lingering, key=lambda each: int(each.version))
+
+    def find_config(self, name: str, version: str) -> ModelConfig:
+        """Return the final configuration of a READY version."""
+        return self.find(name, version).config
+
+    def is_ready(self, name: str) -> bool:
+        """Return whether a model has a READY version."""
+        return bool(self._table.versions_ready(name))
+
+    def why_not_ready(self, name: str) -> str:
+        """Return why a model has no READY version."""
+        entry = self._entries.get(name)
+        if entry is None:
+            return "there is no such model"
+        reasons = [entry.reason, *(version.reason for version in entry.versions)]
+        return next(filter(None, reasons), "it is not loaded")
+
+    def running(self, names: Iterable[str]) -> dict[str, RunningModel]:
+        """Return what runs of these models, without those that were not asked for."""
+        return {
+            name: RunningModel(served.fingerprint, served.selected, served.ready)
+            for name in names
+            if (served := self.served.get(name)) is not None
+        }
+
+    def needs(self) -> Needs:
+        """Return which models the ensembles need that were asked for."""
+        return {
+            name: served.ensemble.needed
+            for name, served in self.served.items()
+            if served.ensemble is not None
+        }
+
+    def implicit(self) -> set[str]:
+        """Return the models that nobody asked for but ensembles."""
+        return {name for name, served in self.served.items() if served.implicit}
+
+    # What is shown of it.
+
+    def show(self, name: str, versions: Versions, reason: str = "") -> None:
+        """Take over what is new about one model, and make it known.
+
+        Args:
+          name: The model's name.
+          versions: Version number -> what there is of it.
+          reason: Why there are none.
+        """
+        shown = tuple(
+            each if isinstance(each, FailedVersion) else each.version
+            for _, each in sorted(versions.items())
+        )
+        self._enter(ModelEntry(name, shown, reason))
+
+    def changed(self, version: ModelVersion) -> None:
+        """Make a new state of a version known, if that is the one that is shown."""
+        entry = self._entries.get(version.name)
+        if entry is not None and any(each is version for each in entry.versions):
+            self._enter(entry)
+
+    def show_failure(self, name: str, reasons: Mapping[int, str]) -> None:
+        """Show why versions failed to load, while the old ones of the model serve on."""
+        entry = self._entries[name]
+        shown: dict[int, ModelVersion | FailedVersion] = {}
+        for each in entry.versions:
+            if isinstance(each, ModelVersion):
+                each.reason = reasons.get(int(each.version), each.reason)
+                shown[int(each.version)] = each
+        for number, reason in reasons.items():
+            shown.setdefault(number, FailedVersion(str(number), reason))
+        self._enter(ModelEntry(name, tuple(each for _, each in sorted(shown.items()))))
+
+    def keep(self, name: str) -> None:
+        """Note that a model was asked for that runs already, from what lies there."""
+        served = self.served[name]
+        served.implicit = False
+        for running in served.versions.values():
+            running.version.reason = ""
+        self.show(name, served.versions)
+
+    def show_unloaded(self, name: str) -> None:
+        """Show that nobody wants a model; what still runs of it is shown as it is."""
+        entry = self._entries[name]
+        versions = tuple(
+            each
+            if each.state in {ModelState.READY, ModelState.UNLOADING}
+            else FailedVersion(each.version, UNLOADED)
+            for each in entry.versions
+        )
+        self._enter(ModelEntry(name, versions, "" if versions else UNLOADED))
+
+    def forget(self, name: str) -> None:
+        """Show a model no more, unless it was asked for or still runs."""
+        entry = self._entries.get(name)
+        if entry is None or name in self.served:
+            return
+        if all(each.state is ModelState.UNAVAILABLE for each in entry.versions):
+            del self._entries[name]
+            self._table = RoutingTable(self._entries.copy())
+            self._withdraw(name)
+
+    def _enter(self, entry: ModelEntry) -> None:
+        self._entries[entry.name] = entry
+        self._table = RoutingTable(self._entries.copy())
+        self._publish(entry)
