@@ -9,8 +9,13 @@ for itself, and will for ever.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from ..protocol.wording import quoted
+
+CHAIN_SHOWN_MAX = 8
+"""Links of a chain in an error; a longer one says how many there are."""
 
 CallT = TypeVar("CallT", bound=Hashable)
 InstanceT = TypeVar("InstanceT", bound=Hashable)
@@ -34,6 +39,18 @@ class Link(NamedTuple, Generic[CallT, InstanceT]):
 
     instance: InstanceT
     call: CallT
+
+
+def chain_text(links: Iterable[tuple[str, str]]) -> str:
+    """Return a chain as errors show it.
+
+    Args:
+      links: Name of an instance, and of the model that its execution waits for.
+    """
+    shown = [f"instance '{name}' waits for model {quoted(model)}" for name, model in links]
+    if len(shown) > CHAIN_SHOWN_MAX:
+        shown[CHAIN_SHOWN_MAX:] = [f"… ({len(shown)} in all)"]
+    return ", ".join(shown)
 
 
 def circle(

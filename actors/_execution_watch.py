@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, TypeVar, final
+from typing import Generic, Protocol, TypeVar, final
 
-from .messages import Infer
+from ..backends.base import InstancePlace
+from .messages import Execute, Infer
 from .reply import Reply
 
 PartT = TypeVar("PartT")
+
+
+class Executor(Protocol):
+    """An instance, as those see it who watch what it executes."""
+
+    @property
+    def place(self) -> InstancePlace:
+        """Which instance it is."""
+
+    @property
+    def executing(self) -> Execute | None:
+        """What it executes now."""
 
 
 @final

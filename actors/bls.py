@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Protocol, TypeAlias, final
+from typing import TypeAlias, final
 
 import trio
 
@@ -24,32 +24,19 @@ from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.request_rules import check_fields
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.wording import quoted
-from ._call_graph import Link, circle
+from ._call_graph import Link, chain_text, circle
+from ._control_requests import ControlRequests
 from ._doorbell import current_doorbell
-from ._execution_watch import ExecutionWatch
+from ._execution_watch import ExecutionWatch, Executor
 from .inference import submit
 from .messages import Execute
+from .model_control import LoadOverride, StartsControl
 from .reply import Reply
-from .routing_table import ModelVersion
+from .routing_table import ModelState, ModelVersion
 
 Find: TypeAlias = Callable[[str, str], ModelVersion]
 
-CHAIN_SHOWN_MAX = 8
-"""Links of a chain in an error; a longer one says how many there are."""
-
 _logger = logging.getLogger(__name__)
-
-
-class Executor(Protocol):
-    """An instance, as calls see it."""
-
-    @property
-    def place(self) -> InstancePlace:
-        """Which instance it is."""
-
-    @property
-    def executing(self) -> Execute | None:
-        """What it executes now."""
 
 
 @final
@@ -76,6 +63,7 @@ class Calls:
         self._waited: set[int | None] = set()
         self._open: dict[Call, None] = {}
         self._closed = False
+        self._requests = ControlRequests(self.ring, self._why_no_control)
         self._held_up_by: str | None = None
         self._lock = threading.Lock()  # of the two above
 
@@ -109,6 +97,22 @@ class Calls:
             left, self._open = self._open, {}
         for call in left:
             call.end(_server_stops())
+        self._requests.close()
+
+    def connect(self, control: StartsControl) -> None:
+        """Have models loaded and unloaded by this from now on."""
+        self._requests.control = control
+
+    def _why_no_control(self, caller: int | None) -> RequestError | None:
+        """Return why the code of an instance may not load or unload models now."""
+        for version, numbers in self._takers.items():
+            if caller in numbers and version.state is ModelState.LOADING:
+                return RequestError(
+                    ErrorCode.UNAVAILABLE,
+                    f"model '{version.name}' is being loaded, and cannot load or unload others "
+                    "before that has ended",
+                )
+        return None
 
     @contextmanager
     def held_up_by(self, instance: InstancePlace) -> Iterator[None]:
@@ -148,15 +152,21 @@ class Calls:
             self.ring(call.start)
         return call
 
-    def load_model(self, name: str, config: str | None, files: Mapping[str, bytes]) -> None:
-        """Refuse, since models are loaded at the start only; see `ServerLink`."""
-        del config, files
-        raise _no_model_control("loading", name)
+    def load_model(
+        self, name: str, config: str | None, files: Mapping[str, bytes], *, caller: int | None
+    ) -> None:
+        """Load a model, and wait for it; see `ServerLink`."""
+        override = LoadOverride(config, files) if config is not None or files else None
+        self._requests.ask(
+            lambda control, done: control.start_load(name, override, done), caller=caller
+        )
 
-    def unload_model(self, name: str, *, unload_dependents: bool) -> None:
-        """Refuse, since models are unloaded at the end only; see `ServerLink`."""
-        del unload_dependents
-        raise _no_model_control("unloading", name)
+    def unload_model(self, name: str, *, unload_dependents: bool, caller: int | None) -> None:
+        """Begin to unload a model; see `ServerLink`."""
+        self._requests.ask(
+            lambda control, done: control.start_unload(name, unload_dependents, done),
+            caller=caller,
+        )
 
     def is_model_ready(self, name: str, version: str) -> bool:
         """Return whether a version of a model takes requests; see `ServerLink`."""
@@ -209,7 +219,9 @@ class Calls:
         """Return whether an execution of an instance has waited for a call since this was asked."""
         lately = instance in self._waited
         self._waited.discard(instance)
-        return lately or (instance is not None and bool(self.calls_of(instance)))
+        if instance is None:
+            return lately
+        return lately or self._requests.waited(instance) or bool(self.calls_of(instance))
 
     def check(self, request: InferRequest, version: ModelVersion) -> None:
         """Refuse a request to a model that could only wait for itself; it is in its call already.
@@ -260,14 +272,9 @@ class Calls:
         return takers
 
     def _text(self, chain: list[Link[Call, int]]) -> str:
-        links = [
-            f"instance '{self._instances[link.instance].place.name}' waits for model "
-            f"{quoted(link.call.model_name)}"
-            for link in chain[:CHAIN_SHOWN_MAX]
-        ]
-        if len(chain) > CHAIN_SHOWN_MAX:
-            links.append(f"… ({len(chain)} in all)")
-        return ", ".join(links)
+        return chain_text(
+            (self._instances[link.instance].place.name, link.call.model_name) for link in chain
+        )
 
 
 @final
@@ -411,10 +418,3 @@ def _cancelled() -> RequestError:
 
 def _server_stops() -> RequestError:
     return RequestError(ErrorCode.UNAVAILABLE, "the server stops, and takes no more calls")
-
-
-def _no_model_control(doing: str, name: str) -> RequestError:
-    return RequestError(
-        ErrorCode.UNAVAILABLE,
-        f"{doing} model {quoted(name)} on request needs the explicit model control mode",
-    )

@@ -203,6 +203,7 @@ async def run_core(
     control = RepositoryControl(
         repository=repository, run_in_thread=options.run_in_thread, explicit=explicit
     )
+    calls.connect(control)
     core = Core(
         router=router,
         budget=budget,

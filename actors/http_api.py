@@ -366,7 +366,7 @@ class HttpApi:
             else:
                 await self._control.unload(route.model)
         except RequestError as error:
-            return _refused(error)
+            return refused(error)
         return HttpResponse(200)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+from ..protocol.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +42,21 @@ class ModelControl(Protocol):
         Raises:
           RequestError: UNAVAILABLE without explicit control.
         """
+
+
+Done: TypeAlias = Callable[[RequestError | None], None]
+"""Told how a load or unload ended; must neither raise nor wait."""
+
+
+class StartsControl(Protocol):
+    """Loads and unloads models for those who cannot await; on the event loop only."""
+
+    def start_load(self, name: str, override: LoadOverride | None, done: Done) -> None:
+        """Do as `ModelControl.load` without waiting; `done` is told how it ended, exactly once.
+
+        Raises:
+          RequestError: it does not even begin; `done` is told nothing.
+        """
+
+    def start_unload(self, name: str, unload_dependents: bool, done: Done) -> None:
+        """Do as `ModelControl.unload` without waiting; see `start_load`."""

@@ -24,16 +24,13 @@ from ._repository_policy import ModelFiles
 from ._repository_scan import scan_model
 from ._worker_threads import RunInThread
 from .model import reason_of
-from .model_control import LoadOverride
+from .model_control import Done, LoadOverride
 from .model_finder import Survey
 from .model_loader import unexpected
 from .repository import Repository
 
 OPERATIONS_MAX: Final = 1024
 """Requests that run or wait at a time; far more than anybody has models that change at once."""
-
-Done: TypeAlias = Callable[[RequestError | None], None]
-"""Told how an operation ended; must neither raise nor wait."""
 
 _Job: TypeAlias = Callable[[Ticket], Awaitable[None]]
 
@@ -86,21 +83,13 @@ class RepositoryControl:
         await _ended(partial(self.start_unload, name, unload_dependents))
 
     def start_load(self, name: str, override: LoadOverride | None, done: Done) -> None:
-        """Do as `load` without waiting; `done` is told how it ended.
-
-        Raises:
-          RequestError: it does not even begin.
-        """
+        """Do as `load` without waiting; see `StartsControl`."""
         self._check_open("loading", name)
         check_model_name(name)
         self._start(partial(self._load, name, override or LoadOverride()), done)
 
     def start_unload(self, name: str, unload_dependents: bool, done: Done) -> None:
-        """Do as `unload` without waiting; `done` is told how it ended.
-
-        Raises:
-          RequestError: it does not even begin.
-        """
+        """Do as `unload` without waiting; see `StartsControl`."""
         self._check_open("unloading", name)
         self._start(partial(self._unload, name, unload_dependents), done)
 
@@ -189,7 +178,7 @@ class RepositoryControl:
             held={} if files is None else {name: files},
         )
         if name in errors:
-            _logger.error("model %r: %s", name, errors[name].message)
+            _logger.error("model %r: %s", name, errors[name].message.rstrip())
             raise _load_failed(name, errors[name], several=len(found) > 1)
         if all(action.name != name for action in actions):
             repository.models.keep(name)

@@ -125,9 +125,9 @@ class ProcessCalls:
                 result = server.is_model_ready(name, version)
             case "load", [str(name), config, list(files)]:
                 contents = dict(zip(files, map(bytes, buffers), strict=True))
-                server.load_model(name, config, contents)
+                server.load_model(name, config, contents, caller=self._place.number)
             case "unload", [str(name), bool(dependents)]:
-                server.unload_model(name, unload_dependents=dependents)
+                server.unload_model(name, unload_dependents=dependents, caller=self._place.number)
             case "declare", [str(name), str(description), str(kind)]:
                 metrics.declare(name, description, MetricKind(kind))
             case "add", [str(name), labels, list(buckets)]:
@@ -202,12 +202,16 @@ class RemoteServer:
         self._send(header, buffers)
         return _RemoteCall(self._send, number)
 
-    def load_model(self, name: str, config: str | None, files: Mapping[str, bytes]) -> None:
+    def load_model(
+        self, name: str, config: str | None, files: Mapping[str, bytes], *, caller: int | None
+    ) -> None:
         """Load a model; see `ServerLink`."""
+        del caller  # the server knows
         self.ask("load", name, config, list(files), buffers=list(files.values()))
 
-    def unload_model(self, name: str, *, unload_dependents: bool) -> None:
+    def unload_model(self, name: str, *, unload_dependents: bool, caller: int | None) -> None:
         """Begin to unload a model; see `ServerLink`."""
+        del caller  # the server knows
         self.ask("unload", name, unload_dependents)
 
     def is_model_ready(self, name: str, version: str) -> bool:

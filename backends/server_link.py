@@ -55,20 +55,23 @@ class ServerLink(Protocol):
           decoupled: Whether there may be any number of responses.
         """
 
-    def load_model(self, name: str, config: str | None, files: Mapping[str, bytes]) -> None:
+    def load_model(
+        self, name: str, config: str | None, files: Mapping[str, bytes], *, caller: int | None
+    ) -> None:
         """Load a model; waits until it is READY.
 
         Args:
           name: The model's name.
           config: Its configuration as JSON text, or None for what is in the repository.
           files: Path below the model's directory -> content.
+          caller: The number of the instance whose code asks; None if that is unknown.
 
         Raises:
           RequestError: it cannot be loaded, or not on request.
         """
 
-    def unload_model(self, name: str, *, unload_dependents: bool) -> None:
-        """Begin to unload a model.
+    def unload_model(self, name: str, *, unload_dependents: bool, caller: int | None) -> None:
+        """Begin to unload a model; see `load_model`.
 
         Raises:
           RequestError: it cannot be unloaded, or not on request.

@@ -160,7 +160,7 @@ async def start_core(options: ServerOptions, nursery: trio.Nursery) -> Core:
         where = entry.name if entry.version is None else f"{entry.name} version {entry.version}"
         if entry.state is ModelState.READY:
             _log.info("model %s is READY", where)
-        else:
+        elif entry.state is not ModelState.UNKNOWN:
             _log.error("model %s is %s: %s", where, entry.state.value, entry.reason)
     if not index:
         _log.warning("there are no models in %s", ", ".join(map(str, options.model_repositories)))

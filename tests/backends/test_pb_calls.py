@@ -66,12 +66,16 @@ class PlayedServer:
             call.answer(text, final=number == len(self.answers))
         return call
 
-    def load_model(self, name: str, config: str | None, files: Mapping[str, bytes]) -> None:
+    def load_model(
+        self, name: str, config: str | None, files: Mapping[str, bytes], *, caller: int | None
+    ) -> None:
+        assert caller == 7
         if name == "bad":
             raise RequestError(ErrorCode.INVALID_ARG, "it is bad")
         self.loaded.append((name, config, dict(files)))
 
-    def unload_model(self, name: str, *, unload_dependents: bool) -> None:
+    def unload_model(self, name: str, *, unload_dependents: bool, caller: int | None) -> None:
+        assert caller == 7
         self.loaded.append((name, unload_dependents))
 
     def is_model_ready(self, name: str, version: str) -> bool:
