@@ -127,8 +127,8 @@ class Changeover:
         assert prepared is not None
         unmet = self._unmet(prepared)
         if unmet is not None:
-            if asked:
-                self._fail(name, unmet, prepared)
+            if asked or self._models.served[name].ready:
+                self._fail(name, unmet, prepared, stays=asked)
             return
         made = await self._loader.start(
             prepared.versions,
@@ -201,17 +201,24 @@ class Changeover:
         self.retired += replaced
         self._changed.add(name)
 
-    def _fail(self, name: str, error: RequestError, ensemble: PreparedModel | None = None) -> None:
-        """Note why a model is not loaded; what serves of it goes on."""
+    def _fail(
+        self,
+        name: str,
+        error: RequestError,
+        ensemble: PreparedModel | None = None,
+        *,
+        stays: bool = True,
+    ) -> None:
+        """Note why a model is not loaded; what serves of it goes on, if it can (`stays`)."""
         self.errors[name] = error
         reason = reason_of(error)
         served = self._models.served.get(name)
-        if served is not None and served.ready:
+        if stays and served is not None and served.ready:
             self._models.show_failure(name, dict.fromkeys(served.ready, reason))
             return
         if served is not None:
             self.retired += served.versions.values()
-        implicit = self._is_implicit(name, asked=True)
+        implicit = self._is_implicit(name, asked=stays)
         self._models.served[name] = Served(ensemble=ensemble, implicit=implicit)
         self._models.show(name, {}, reason)
 
