@@ -61,22 +61,21 @@ class OperationTurns:
         ticket.names = claimed
         return ticket.running
 
-    def try_run(self, ticket: Ticket) -> bool:
-        """Give an operation its turn if nothing speaks against it; return whether it has it."""
-        if not ticket.running:
-            earlier = True
-            for other in self._tickets:
-                if other is ticket:
-                    earlier = False
-                elif (earlier or other.running) and _conflict(ticket, other):
-                    return False
-            ticket.running = True
-        return True
+    def advance(self) -> list[Ticket]:
+        """Give their turns to all operations that nothing speaks against; return those."""
+        taken = set().union(*(ticket.names or () for ticket in self._tickets if ticket.running))
+        begun: list[Ticket] = []
+        for ticket in self._tickets:
+            if ticket.running:
+                continue
+            if ticket.names is None:
+                break
+            if taken.isdisjoint(ticket.names):
+                ticket.running = True
+                begun.append(ticket)
+            taken |= ticket.names
+        return begun
 
     def leave(self, ticket: Ticket) -> None:
         """Take an operation that has ended out of the queue."""
         del self._tickets[ticket]
-
-
-def _conflict(one: Ticket, other: Ticket) -> bool:
-    return one.names is None or other.names is None or not one.names.isdisjoint(other.names)

@@ -29,8 +29,12 @@ from .model_finder import Survey
 from .model_loader import unexpected
 from .repository import Repository
 
-OPERATIONS_MAX: Final = 1024
+OPERATIONS_MAX: Final = 256
 """Requests that run or wait at a time; far more than anybody has models that change at once."""
+
+LOOK_MAX_S: Final = 60.0
+"""How long the files of a model may be looked at, in seconds. Nobody knows meanwhile which models
+are concerned, so that all that was asked for later waits."""
 
 _Job: TypeAlias = Callable[[Ticket], Awaitable[None]]
 
@@ -54,7 +58,8 @@ class RepositoryControl:
         self._run_in_thread = run_in_thread
         self._explicit = explicit
         self._turns = OperationTurns()
-        self._changed = trio.Event()
+        self._turn_of: dict[Ticket, trio.Event] = {}
+        self._idle = trio.Event()
         self._scopes: set[trio.CancelScope] = set()
         self._opened = False
         self._closed = False
@@ -71,8 +76,9 @@ class RepositoryControl:
         self._closed = True
         for scope in self._scopes:
             scope.cancel()
-        while self._turns:
-            await self._changed.wait()
+        if self._turns:
+            self._idle = trio.Event()
+            await self._idle.wait()
 
     async def load(self, name: str, override: LoadOverride | None = None) -> None:
         """Load a model, or load it anew where something has changed; see `ModelControl`."""
@@ -121,22 +127,24 @@ class RepositoryControl:
         finally:
             self._scopes.discard(scope)
             self._turns.leave(ticket)
-            self._wake()
+            self._turn_of.pop(ticket, None)
+            self._advance()
+            if not self._turns:
+                self._idle.set()
             done(error)
 
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
+    def _advance(self) -> None:
+        for ticket in self._turns.advance():
+            self._turn_of[ticket].set()
 
     async def _take_turn(self, ticket: Ticket, names: Iterable[str]) -> bool:
         """Wait for the turn to change models; return whether anybody was before us."""
         if self._turns.claim(ticket, frozenset(names)):
             return False
-        self._wake()
-        waited = False
-        while not self._turns.try_run(ticket):
-            waited = True
-            await self._changed.wait()
+        turn = self._turn_of[ticket] = trio.Event()
+        self._advance()
+        waited = not turn.is_set()
+        await turn.wait()
         return waited
 
     # The operations.
@@ -162,12 +170,10 @@ class RepositoryControl:
         repository, finder = self._repository, self._repository.finder
         brought = None if files is None else await self._written(files)
         while True:
-            found = [brought] if brought else await finder.find(name)
-            if config is not None:
-                found = [replace(each, config=config, fingerprint=None) for each in found]
-            survey = await finder.survey(name, found)
+            survey = await self._look(name, config, brought)
             if not await self._take_turn(ticket, finder.related(survey)):
                 break
+        found = survey.found[name]
         if not found:
             repository.models.forget(name)
             raise finder.not_found(name)
@@ -183,6 +189,25 @@ class RepositoryControl:
         if all(action.name != name for action in actions):
             repository.models.keep(name)
         _logger.info("model %r is loaded%s", name, "" if actions else ", and was before")
+
+    async def _look(
+        self, name: str, config: ModelConfig | None, brought: ModelFiles | None
+    ) -> Survey:
+        """Look for a model and what it needs, with what the request brings instead of that.
+
+        Raises:
+          RequestError: it took too long.
+        """
+        finder = self._repository.finder
+        with trio.move_on_after(LOOK_MAX_S):
+            found = [brought] if brought else await finder.find(name)
+            if config is not None:
+                found = [replace(each, config=config, fingerprint=None) for each in found]
+            return await finder.survey(name, found)
+        raise RequestError(
+            ErrorCode.UNAVAILABLE,
+            f"the files of model {quoted(name)} could not be looked at within {LOOK_MAX_S:g} s",
+        )
 
     async def _written(self, files: OverrideFiles) -> ModelFiles:
         directory = await self._run_in_thread(files.write)

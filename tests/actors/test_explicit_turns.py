@@ -20,6 +20,7 @@ from tests.support.controlling import (
     index,
 )
 from tests.support.fake_device import FakeDevices
+from tritrio.actors._repository_scan import find_model
 from tritrio.actors.repository_control import OPERATIONS_MAX
 from tritrio.protocol.errors import ErrorCode, RequestError
 
@@ -65,7 +66,7 @@ async def test_models_that_are_related_change_one_after_the_other(
             await trio.sleep(1)
             nursery.start_soon(lambda: change("b", load=True))
         assert ended == [("e", 3.0), ("a", 3.0), ("b", 3.0)]
-        await wait_all_tasks_blocked()
+        await trio.sleep(4)
         assert [line.split(" ", 1)[1] for line in index(core)] == [
             "UNAVAILABLE unloaded",
             "READY",
@@ -115,6 +116,7 @@ async def test_a_stop_does_not_wait_for_loads(autojump_clock: MockClock, tmp_pat
                 assert refused.value.code is ErrorCode.UNAVAILABLE
 
             nursery.start_soon(load, "b")
+            await wait_all_tasks_blocked()
             nursery.start_soon(load, "a")
             await wait_all_tasks_blocked()
             assert loading == {"b"}
@@ -124,6 +126,25 @@ async def test_a_stop_does_not_wait_for_loads(autojump_clock: MockClock, tmp_pat
         assert [(await reply.receive()).error for reply in replies] == [None, None]
         with pytest.raises(RequestError, match="because the server is exiting"):
             await core.control.load("a")
+
+
+async def test_files_that_cannot_be_looked_at_do_not_hold_up_other_models_for_ever(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        add_model(tmp_path, name)
+
+    async def in_thread(job: object, /, *args: object) -> object:
+        await trio.lowlevel.checkpoint()
+        if job is find_model and "b" in args:
+            await trio.sleep_forever()
+        return job(*args)  # type: ignore[operator]
+
+    async with controlled(tmp_path, run_in_thread=in_thread) as core:
+        with pytest.raises(RequestError, match="could not be looked at within 60 s"):
+            await core.control.load("b")
+        await core.control.load("a")
+        assert index(core) == ["a/1 READY", "b/- UNKNOWN"]
 
 
 async def test_versions_that_were_replaced_are_cut_off_at_the_exit_timeout(

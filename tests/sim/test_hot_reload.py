@@ -7,8 +7,7 @@ import tempfile
 from pathlib import Path
 
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from tests.support.controlling import (
@@ -30,14 +29,15 @@ ALL = "version_policy { all {} }" + IDENTITY
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32), st.random_module())
-def test_no_request_notices_that_its_model_is_replaced(seed: int, _: object) -> None:
+def test_no_request_notices_that_its_model_is_replaced(seed: int, schedule: object) -> None:
+    del schedule  # trio's own choices
     chance = random.Random(seed)
 
     async def scenario() -> None:
         with tempfile.TemporaryDirectory() as place:
             repository = Path(place)
             add_model(repository, "a", ALL)
-            devices = FakeDevices(lambda: chance.choice([0.0, 0.1, 2.0]), other_s=1.0)
+            devices = FakeDevices(lambda *_: chance.choice([0.0, 0.1, 2.0]), other_s=1.0)
             async with controlled(
                 repository, device_factory=devices, startup_models=("a",)
             ) as core:
@@ -80,8 +80,10 @@ def test_no_request_notices_that_its_model_is_replaced(seed: int, _: object) -> 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=12), st.random_module())
 def test_a_storm_of_loads_and_unloads_ends_as_the_last_one_wanted(
-    loads: list[bool], _: object
+    loads: list[bool], schedule: object
 ) -> None:
+    del schedule
+
     async def scenario() -> None:
         with tempfile.TemporaryDirectory() as place:
             repository = Path(place)
