@@ -88,11 +88,11 @@ def _rate_limit_resource(text: str) -> tuple[tuple[str, int | None], int]:
 
 
 def _model_control(text: str) -> str:
-    if text == "none":
+    if text in {"none", "explicit"}:
         return text
-    if text in {"explicit", "poll"}:
-        raise argparse.ArgumentTypeError(f"'{text}' is not supported yet, expected none")
-    raise argparse.ArgumentTypeError(f"expected none, got '{text}'")
+    if text == "poll":
+        raise argparse.ArgumentTypeError("'poll' is not supported yet, expected none or explicit")
+    raise argparse.ArgumentTypeError(f"expected none or explicit, got '{text}'")
 
 
 def _verbosity(text: str) -> bool:
@@ -131,7 +131,8 @@ def build_parser() -> argparse.ArgumentParser:
         type=_model_control,
         default="none",
         metavar="MODE",
-        help="none, the only mode so far: what the repository holds at the start is served",
+        help="none: what the repository holds at the start is served; explicit: models are loaded "
+        "and unloaded on request",
     )
     add(
         "--exit-on-error",
@@ -348,6 +349,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
         auto_complete_config=not given.disable_auto_complete_config,
         exit_timeout_s=given.exit_timeout_secs,
         backend_settings=backend_settings,
+        model_control=given.model_control_mode,
         cache=_cache_config(parser, given),
         instance_hang_s=given.instance_hang_secs or inf,
         model_load_timeout_s=given.model_load_timeout_secs or inf,
