@@ -1,0 +1,1 @@
+"""The parsers of what clients and model authors send, fed with rubbish."""
