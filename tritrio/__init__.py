@@ -1,7 +1,8 @@
 """A Triton-compatible inference server built from trio actors.
 
 `model` makes a model of a function, `serve` serves it, and `export` writes it into a model
-repository; `RequestError` and `ErrorCode` let it say what is wrong with a request.
+repository. `Server` and `BlockingServer` run models in the caller's process, without sockets;
+`RequestError` and `ErrorCode` let it say what is wrong with a request.
 """
 
 from __future__ import annotations
@@ -10,13 +11,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .inprocess import BlockingServer, Server
     from .model_functions import model
     from .protocol.errors import ErrorCode, RequestError
     from .serving import export, serve
 
-__all__ = ["ErrorCode", "RequestError", "export", "model", "serve"]
+__all__ = [
+    "BlockingServer",
+    "ErrorCode",
+    "RequestError",
+    "Server",
+    "export",
+    "model",
+    "serve",
+]
 
 _MODULES = {
+    "BlockingServer": ".inprocess",
+    "Server": ".inprocess",
     "ErrorCode": ".protocol.errors",
     "RequestError": ".protocol.errors",
     "export": ".serving",

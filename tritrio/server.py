@@ -57,6 +57,7 @@ class Parts:
     """One server's frontends over one core, not listening yet.
 
     Attributes:
+      info: The server metadata.
       router: The core's router.
       budget: The byte budget all frontends share.
       http_api: Answers HTTP requests.
@@ -65,6 +66,7 @@ class Parts:
       metrics: Every metric of the server.
     """
 
+    info: ServerInfo
     router: Router
     budget: ByteBudget
     http_api: HttpApi
@@ -99,6 +101,7 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
         )
     )
     return Parts(
+        info=info,
         router=router,
         budget=budget,
         http_api=api,

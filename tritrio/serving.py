@@ -6,7 +6,7 @@ import inspect
 import logging
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +21,7 @@ from .cli import log_to_stderr
 from .model_functions import model_function
 from .options import ServerOptions
 from .protocol.config_text_writer import model_config_to_text
+from .protocol.version_policy import parse_version
 from .server import serve_until_signal
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -79,6 +80,36 @@ def function_repository(*models: Callable[..., Any]) -> Iterator[Path]:
             _write_config(directory, function)
             stack.enter_context(holding(directory, function))
         yield repository
+
+
+def open_repositories(
+    models: Sequence[Callable[..., Any] | Path | str], stack: ExitStack
+) -> tuple[Path, ...]:
+    """Return repositories with all the models; single model directories are linked into one.
+
+    Args:
+      models: Functions and classes with the decorator `tritrio.model`, model repositories, and
+        directories of one model.
+      stack: Where what was made for them is taken away again.
+    """
+    paths = [Path(each).absolute() for each in models if isinstance(each, Path | str)]
+    functions = [each for each in models if not isinstance(each, Path | str)]
+    single = [path for path in paths if _is_model(path)]
+    repositories = [path for path in paths if path not in single]
+    if functions:
+        repositories.append(stack.enter_context(function_repository(*functions)))
+    if single:
+        links = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tritrio-")))
+        for path in single:
+            (links / path.name).symlink_to(path, target_is_directory=True)
+        repositories.append(links)
+    return tuple(repositories)
+
+
+def _is_model(path: Path) -> bool:
+    if (path / "config.pbtxt").is_file():
+        return True
+    return path.is_dir() and any(parse_version(entry.name) is not None for entry in path.iterdir())
 
 
 def export(model: Callable[..., Any], repository: Path | str) -> Path:

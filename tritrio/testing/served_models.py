@@ -9,10 +9,8 @@ from contextlib import ExitStack, asynccontextmanager
 from itertools import count
 from math import inf
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, final
 
-import numpy as np
 import trio
 
 from ..actors.core import Core, run_core
@@ -20,14 +18,12 @@ from ..actors.inference import submit
 from ..actors.reply import Reply
 from ..actors.routing_table import ModelState, ModelVersion
 from ..backends.base import Batch, InstancePlace
+from ..inprocess.requests import RequestOptions, make_request
 from ..options import ServerOptions
 from ..protocol.config_rules import instances
-from ..protocol.dtypes import BYTES, NUMPY_DTYPES, datatype_of
-from ..protocol.requests import InferRequest, Parameters, RequestedOutput
-from ..protocol.tensors import Tensor, encode_bytes_elements
-from ..protocol.version_policy import parse_version
+from ..protocol.requests import InferRequest, Parameters
 from ..server import StartError, core_options
-from ..serving import function_repository
+from ..serving import open_repositories
 from .calls import Call
 from .fake_device import FakeDevices, at_once
 
@@ -132,17 +128,21 @@ class ServedModels:
           ValueError: the time is past, or it is not clear which model is meant.
           RequestError: there is no such model.
         """
-        version = self._find(model)
-        request = InferRequest(version.name)
-        request.id = str(len(self._calls) + 1) if id is None else id
-        request.inputs = {name: _tensor(name, value, version) for name, value in inputs.items()}
-        request.outputs = tuple(RequestedOutput(name) for name in outputs)
-        request.parameters = dict(parameters or {})
-        request.priority = priority
-        request.timeout_us = timeout_us
-        request.sequence_id = sequence_id
-        request.sequence_start = sequence_start
-        request.sequence_end = sequence_end
+        request = make_request(
+            self._find(model).spec,
+            "",
+            inputs,
+            RequestOptions(
+                id=str(len(self._calls) + 1) if id is None else id,
+                outputs=outputs,
+                parameters=parameters,
+                priority=priority,
+                timeout_us=timeout_us,
+                sequence_id=sequence_id,
+                sequence_start=sequence_start,
+                sequence_end=sequence_end,
+            ),
+        )
         call = Call(request, at_s, now_s=lambda: self.now_s, plan=self._plan)
         self._plan(at_s, lambda: call.begin(self._submit, self._nursery))
         self._calls.append(call)
@@ -230,23 +230,6 @@ class ServedModels:
                 raise call.unnoticed_error
 
 
-def _tensor(name: str, value: Any, version: ModelVersion) -> Tensor:
-    """Return a tensor of what a test gives for it."""
-    spec = version.spec.inputs.get(name)
-    if isinstance(value, np.ndarray):
-        array = value
-    else:
-        array = np.asarray(value, None if spec is None else NUMPY_DTYPES[spec.datatype])
-    datatype = datatype_of(array.dtype)
-    if datatype is None:
-        raise ValueError(f"expected a data type of Triton for input '{name}', got {array.dtype}")
-    if datatype == BYTES:  # as from a client: models get bytes, whether this is text or not
-        return Tensor(
-            name, datatype, array.shape, raw=encode_bytes_elements(array.ravel().tolist())
-        )
-    return Tensor(name, datatype, array.shape, array=array)
-
-
 @asynccontextmanager
 async def serve_models(
     *models: Callable[..., Any] | Path | str,
@@ -273,7 +256,7 @@ async def serve_models(
     served = ServedModels(execution_s)
     fault: BaseException | None = None
     with ExitStack() as stack:
-        repositories = _repositories(models, stack)
+        repositories = open_repositories(models, stack)
         async with trio.open_nursery() as nursery:
             try:
                 await served.run(ServerOptions(model_repositories=repositories, **options), nursery)
@@ -286,27 +269,3 @@ async def serve_models(
             nursery.cancel_scope.cancel()
     if fault is not None:
         raise fault
-
-
-def _repositories(
-    models: Sequence[Callable[..., Any] | Path | str], stack: ExitStack
-) -> tuple[Path, ...]:
-    """Return repositories with all the models; single model directories are linked into one."""
-    paths = [Path(each).absolute() for each in models if isinstance(each, Path | str)]
-    functions = [each for each in models if not isinstance(each, Path | str)]
-    single = [path for path in paths if _is_model(path)]
-    repositories = [path for path in paths if path not in single]
-    if functions:
-        repositories.append(stack.enter_context(function_repository(*functions)))
-    if single:
-        links = Path(stack.enter_context(TemporaryDirectory(prefix="tritrio-")))
-        for path in single:
-            (links / path.name).symlink_to(path, target_is_directory=True)
-        repositories.append(links)
-    return tuple(repositories)
-
-
-def _is_model(path: Path) -> bool:
-    if (path / "config.pbtxt").is_file():
-        return True
-    return path.is_dir() and any(parse_version(entry.name) is not None for entry in path.iterdir())

@@ -1,0 +1,1 @@
+"""The server in the caller's own process."""

@@ -1,0 +1,98 @@
+"""Requests from what a program has: arrays, or what arrays are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+
+from ..protocol.dtypes import BYTES, NUMPY_DTYPES, datatype_of
+from ..protocol.errors import invalid_argument
+from ..protocol.model_spec import ModelSpec
+from ..protocol.request_parameters import take_parameters
+from ..protocol.requests import InferRequest, Parameters, RequestedOutput
+from ..protocol.tensors import Tensor, encode_bytes_elements
+from ..protocol.wording import quoted
+
+
+class RequestOptions(TypedDict, total=False):
+    """What a request may say besides its inputs.
+
+    Attributes:
+      id: The request's id, which its answers carry.
+      outputs: The outputs to return; all if empty.
+      parameters: Custom parameters.
+      priority: 0 is the model's default.
+      timeout_us: How long it may wait in the queue, in microseconds; 0 is no limit.
+      sequence_id: Its sequence; 0 is none.
+      sequence_start: Whether it is the first of its sequence.
+      sequence_end: Whether it is the last of its sequence.
+    """
+
+    id: str
+    outputs: Sequence[str]
+    parameters: Parameters | None
+    priority: int
+    timeout_us: int
+    sequence_id: int | str
+    sequence_start: bool
+    sequence_end: bool
+
+
+def make_request(
+    spec: ModelSpec, version: str, inputs: Mapping[str, Any], options: RequestOptions
+) -> InferRequest:
+    """Return a request, not yet checked against the model.
+
+    Args:
+      spec: The model.
+      version: As asked for, decimal text; "" for the latest.
+      inputs: Input name -> array, or what an array of the input's data type is made from; with
+        the batch dimension if the model batches. BYTES elements arrive as bytes; text is UTF-8.
+      options: What else it says.
+
+    Raises:
+      RequestError: INVALID_ARG; no tensor can be made of an input, or a parameter is none.
+    """
+    request = InferRequest(spec.name, version)
+    request.id = options.get("id", "")
+    request.inputs = {name: _tensor(name, value, spec) for name, value in inputs.items()}
+    request.outputs = tuple(RequestedOutput(name) for name in options.get("outputs", ()))
+    take_parameters(
+        request,
+        {
+            **(options.get("parameters") or {}),
+            "priority": options.get("priority", 0),
+            "timeout": options.get("timeout_us", 0),
+            "sequence_id": options.get("sequence_id", 0),
+            "sequence_start": options.get("sequence_start", False),
+            "sequence_end": options.get("sequence_end", False),
+        },
+        grpc=False,
+    )
+    return request
+
+
+def _tensor(name: str, value: Any, spec: ModelSpec) -> Tensor:
+    wanted = spec.inputs.get(name)
+    array = value
+    if not isinstance(value, np.ndarray):
+        try:
+            array = np.asarray(value, None if wanted is None else NUMPY_DTYPES[wanted.datatype])
+        except (TypeError, ValueError, OverflowError) as fault:
+            kind = "" if wanted is None else f" of {wanted.datatype}"
+            raise invalid_argument(
+                f"input {quoted(name)} must be an array{kind}, or what one is made from: {fault}"
+            ) from None
+    datatype = datatype_of(array.dtype)
+    if datatype is None:
+        raise invalid_argument(
+            f"input {quoted(name)} must be an array of a data type that Triton has, got "
+            f"{array.dtype}"
+        )
+    if datatype == BYTES:  # as from a client: models get bytes, whether this is text or not
+        return Tensor(
+            name, datatype, array.shape, raw=encode_bytes_elements(array.ravel().tolist())
+        )
+    return Tensor(name, datatype, array.shape, array=array)
