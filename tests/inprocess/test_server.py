@@ -166,3 +166,35 @@ async def test_an_error_in_the_block_comes_out_as_it_is() -> None:
 def test_sockets_are_refused(name: str) -> None:
     with pytest.raises(TypeError, match=f"no sockets, got {name}"):
         tritrio.Server(double, **{name: "127.0.0.1"})
+
+
+CONFIG = """
+backend: "identity" max_batch_size: 0
+input { name: "INPUT0" data_type: TYPE_FP32 dims: 1 }
+output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 1 }
+"""
+
+
+async def test_models_are_loaded_and_unloaded_on_request(tmp_path: Path) -> None:
+    (tmp_path / "same" / "1").mkdir(parents=True)
+    (tmp_path / "same" / "config.pbtxt").write_text(CONFIG)
+    async with tritrio.Server(tmp_path, model_control="explicit") as server:
+        assert server.index() == [{"name": "same"}]
+        model = server.model("same")
+        await server.load("same")
+        assert (await model.infer({"INPUT0": [1]}))["OUTPUT0"].tolist() == [1.0]
+        config = {**model.config(), "max_batch_size": 4}
+        await server.load("same", config=config)
+        assert (await model.infer({"INPUT0": [[1], [2]]}))["OUTPUT0"].tolist() == [[1.0], [2.0]]
+        await server.unload("same")
+        assert not await model.ready()
+        with pytest.raises(tritrio.RequestError, match="nobody"):
+            await server.load("nobody")
+
+
+async def test_models_stay_where_they_are_without_explicit_control() -> None:
+    async with tritrio.Server(double) as server:
+        for change in (server.load, server.unload):
+            with pytest.raises(tritrio.RequestError) as caught:
+                await change("double")
+            assert caught.value.code is ErrorCode.UNAVAILABLE
