@@ -141,8 +141,45 @@ class Completion:
             compute_infer_ns=compute_ns[1],
             compute_output_ns=compute_ns[2],
         )
+        if statistics.latencies is not None:
+            statistics.latencies.add(
+                now_s,
+                request_ns=nanoseconds(now_s - infer.arrived_s),
+                queue_ns=nanoseconds(dispatched_s - infer.queued_s),
+                compute_input_ns=compute_ns[0],
+                compute_infer_ns=compute_ns[1],
+                compute_output_ns=compute_ns[2],
+            )
         _tell(infer, response)
         self.send(infer, response)
+
+    def count_response(
+        self, infer: Infer, response: InferResponse, dispatched_s: float, now_s: float
+    ) -> None:
+        """Count a response of a decoupled model, which is sent afterwards.
+
+        Args:
+          infer: Its request.
+          response: The response, or the bare end.
+          dispatched_s: When the request left the queue.
+          now_s: The time.
+        """
+        statistics = self.statistics
+        index = infer.response_count
+        took_ns = nanoseconds(now_s - max(dispatched_s, infer.responded_s))
+        if response.empty:
+            statistics.record_empty_response(index, took_ns)
+        else:
+            statistics.record_response(index, took_ns, failed=response.error is not None)
+            if index == 0 and statistics.first_response is not None:
+                statistics.first_response.observe((now_s - infer.arrived_s) * 1e3)
+        infer.response_count += 1
+        infer.responded_s = now_s
+
+    def count_unanswered(self, infer: Infer, dispatched_s: float, now_s: float) -> None:
+        """Count that a request to a decoupled model is cancelled; see `count_response`."""
+        took_ns = nanoseconds(now_s - max(dispatched_s, infer.responded_s))
+        self.statistics.record_cancelled_response(infer.response_count, took_ns)
 
     def send(self, infer: Infer, response: InferResponse) -> None:
         """Hand a response of a dispatched request to whoever waits for it."""

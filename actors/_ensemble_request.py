@@ -117,7 +117,10 @@ class EnsembleRequest:
     def _cancelled(self) -> None:
         """End at once, and with it every request to a composing model."""
         self._end()
-        self._parts.completion.drop(self._infer, trio.current_time())
+        now_s = trio.current_time()
+        if self._parts.graph.decoupled:
+            self._parts.completion.count_unanswered(self._infer, self._infer.queued_s, now_s)
+        self._parts.completion.drop(self._infer, now_s)
 
     def _received(self) -> None:
         if self._unreceived:  # none if it is an error
@@ -288,6 +291,9 @@ class EnsembleRequest:
         response.final = final
         self._unreceived.append(answer)
         completion, infer = self._parts.completion, self._infer
+        now_s = trio.current_time()
+        if self._parts.graph.decoupled:
+            completion.count_response(infer, response, infer.queued_s, now_s)
         if not final:
             completion.send(infer, response)
             return
@@ -299,7 +305,7 @@ class EnsembleRequest:
             compute_infer_ns=compute_ns[1],
             compute_output_ns=compute_ns[2],
         )
-        completion.succeed(infer, response, infer.queued_s, compute_ns, trio.current_time())
+        completion.succeed(infer, response, infer.queued_s, compute_ns, now_s)
 
     def _fail(self, error: RequestError) -> None:
         if not self._ended:

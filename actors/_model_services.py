@@ -8,6 +8,7 @@ from math import inf
 
 from ..memory.budget import ByteBudget
 from ..protocol.errors import ErrorCode, RequestError
+from ..protocol.metrics_config import MetricsConfig
 from ._cache_access import CacheAccess
 from ._device_link import DeviceFactory, DeviceLink
 from ._restart_policy import RestartBudget
@@ -35,6 +36,7 @@ class ModelServices:
       cache: Where responses are kept of models that want it; None for nowhere.
       limiter: Decides which instances execute; None lets all of them.
       calls: Takes the calls of models by models; None for none.
+      metrics: What is measured of each model.
       find: Returns the READY version of a model by name and version (see `RoutingTable.find`).
       find_for_step: Does so for the steps of ensembles that run; None for `find`.
     """
@@ -48,5 +50,6 @@ class ModelServices:
     cache: CacheAccess | None = None
     limiter: RateLimiter | None = None
     calls: Calls | None = None
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
     find: Callable[[str, str], ModelVersion] = _find_nothing
     find_for_step: Callable[[str, str], ModelVersion] | None = None

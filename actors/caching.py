@@ -153,7 +153,7 @@ class Caching:
         else:
             entry, lookup_ns = self._access.lookup_now(key)
             if entry is None:
-                self._statistics.record_cache_miss(lookup_ns)
+                self._count_miss(lookup_ns)
                 self._lead(Flight(key, infer), infer)
             else:
                 self._statistics.pending_count += 1
@@ -227,7 +227,7 @@ class Caching:
         """Have the leader executed, and those who may not wait for it as well."""
         followers, flight.followers = flight.followers, {}
         self._statistics.pending_count -= 1
-        self._statistics.record_cache_miss(lookup_ns)
+        self._count_miss(lookup_ns)
         try:
             self._lead(flight, leader)
         except RequestError as error:
@@ -303,7 +303,7 @@ class Caching:
         Raises:
           RequestError: the scheduler cannot take it.
         """
-        self._statistics.record_cache_miss(0)
+        self._count_miss(0)
         self._enqueue(infer)
 
     def _execute_held(self, infer: Infer) -> None:
@@ -331,6 +331,11 @@ class Caching:
         """Answer with an error that is counted already."""
         infer.reply.send(InferResponse(self._name, self._version, infer.request.id, error=error))
 
+    def _count_miss(self, lookup_ns: int) -> None:
+        self._statistics.record_cache_miss(lookup_ns)
+        if self._statistics.latencies is not None:
+            self._statistics.latencies.add(trio.current_time(), cache_miss_ns=lookup_ns)
+
     # Answers from the cache, and clients that leave.
 
     def _answer_all(self, infers: list[Infer], entry: Entry, lookup_ns: int) -> None:
@@ -346,11 +351,12 @@ class Caching:
         infer.reply.on_close = None
         self._completion.dispatched([infer])
         self._statistics.last_inference_ms = time.time_ns() // 1_000_000
+        queue_ns = max(0, nanoseconds(now_s - infer.queued_s) - lookup_ns)
         self._statistics.record_cache_hit(
-            request_ns=nanoseconds(now_s - infer.arrived_s),
-            queue_ns=max(0, nanoseconds(now_s - infer.queued_s) - lookup_ns),
-            lookup_ns=lookup_ns,
+            request_ns=nanoseconds(now_s - infer.arrived_s), queue_ns=queue_ns, lookup_ns=lookup_ns
         )
+        if self._statistics.latencies is not None:
+            self._statistics.latencies.add(now_s, queue_ns=queue_ns, cache_hit_ns=lookup_ns)
         self._completion.send(infer, entry.response(self._name, self._version, infer.request.id))
 
     def _drop_held(self, infer: Infer) -> None:
@@ -378,5 +384,5 @@ class Caching:
         else:
             del flight.followers[heir]
             if inner is not None:  # pending and counted for the leader so far, for the heir now
-                self._statistics.record_cache_miss(0)
+                self._count_miss(0)
         self._drop_held(infer)

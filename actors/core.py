@@ -19,6 +19,7 @@ from ..memory.budget import ByteBudget
 from ..memory.cache_config import CacheConfig
 from ..memory.response_cache import ResponseCache
 from ..protocol.errors import RequestError
+from ..protocol.metrics_config import MetricsConfig
 from ._cache_access import open_cache
 from ._device_link import DeviceFactory, DeviceLink
 from ._model_preparation import PreparationSettings
@@ -77,6 +78,7 @@ class CoreOptions:
       overload_queue_age_s: How long a request may wait before low priorities are refused.
       rate_limits: What the resources of the rate limiter are; None for no rate limiter.
       budget: How often an instance may be restarted.
+      metrics: What is measured of each model.
     """
 
     repositories: tuple[Path, ...]
@@ -98,6 +100,7 @@ class CoreOptions:
     byte_budget: int = BYTE_BUDGET_DEFAULT
     overload_queue_age_s: float = inf
     budget: RestartBudget = field(default_factory=RestartBudget)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
 
 
 @final
@@ -110,6 +113,7 @@ class Core:
       cache: Where responses are kept, or None.
       custom_metrics: The metrics that models make themselves.
       control: Loads and unloads models on request.
+      metrics: What is measured of each model.
     """
 
     def __init__(
@@ -119,6 +123,7 @@ class Core:
         budget: ByteBudget,
         cache: ResponseCache | None,
         custom_metrics: MetricStore,
+        metrics: MetricsConfig,
         repository: Repository,
         control: RepositoryControl,
         exit_timeout_s: float,
@@ -128,6 +133,7 @@ class Core:
         self.cache = cache
         self.custom_metrics = custom_metrics
         self.control: ModelControl = control
+        self.metrics = metrics
         self._repository = repository
         self._control = control
         self._exit_timeout_s = exit_timeout_s
@@ -193,6 +199,7 @@ async def run_core(
             cache=access,
             limiter=None if options.rate_limits is None else RateLimiter(options.rate_limits),
             calls=calls,
+            metrics=options.metrics,
         ),
         scan=ScanSettings(options.config_name, fingerprints=explicit),
         startup_models=options.startup_models if explicit else None,
@@ -209,6 +216,7 @@ async def run_core(
         budget=budget,
         cache=None if access is None else access.cache,
         custom_metrics=calls.metrics,
+        metrics=options.metrics,
         repository=repository,
         control=control,
         exit_timeout_s=options.exit_timeout_s,

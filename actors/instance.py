@@ -276,7 +276,7 @@ class Instance:
         )
 
     def _count_execution(self, batch: Batch) -> None:
-        input_ns, infer_ns, output_ns = _compute_ns(batch)
+        input_ns, infer_ns, output_ns = batch.compute_ns()
         self._completion.statistics.record_execution(
             batch_size=sum([request.batch_size or 1 for request in batch.requests]),
             compute_input_ns=input_ns,
@@ -296,7 +296,7 @@ class Instance:
 
     def _answer(self, execute: Execute, rows: Sequence[Infer | None], batch: Batch) -> None:
         """End the requests of an executed batch, in order."""
-        compute_ns = _compute_ns(batch)
+        compute_ns = batch.compute_ns()
         now_s = trio.current_time()
         for position, (infer, response) in enumerate(zip(rows, batch.responses, strict=True)):
             if infer is None or position in batch.rescheduled:
@@ -371,10 +371,11 @@ class Instance:
         execute = self._open.get(infer)
         if execute is None:
             return  # it has ended with an error, or nobody waits for it
+        now_s = trio.current_time()
+        self._completion.count_response(infer, response, execute.dispatched_s, now_s)
         if not response.final:
             self._completion.send(infer, response)
             return
-        now_s = trio.current_time()
         executed_ns = nanoseconds(now_s - execute.dispatched_s)
         self._end(infer, response, execute, (0, executed_ns, 0), now_s)
         self._ended(infer)
@@ -390,9 +391,11 @@ class Instance:
 
     def _cancelled(self, infer: Infer) -> None:
         """End a request at once: its model may never do."""
-        if infer in self._open:
-            del self._open[infer]
-            self._completion.drop(infer, trio.current_time(), {})
+        execute = self._open.pop(infer, None)
+        if execute is not None:
+            now_s = trio.current_time()
+            self._completion.count_unanswered(infer, execute.dispatched_s, now_s)
+            self._completion.drop(infer, now_s, {})
             self._ended(infer)
 
     def _ended(self, infer: Infer) -> None:
@@ -403,14 +406,3 @@ class Instance:
     def _drop_gate(self, infer: Infer) -> None:
         self._gates.pop(infer).open()
         del self._closes[infer]
-
-
-def _compute_ns(batch: Batch) -> tuple[int, int, int]:
-    """How long input, inference and output took; zeros for a batch that was not stamped."""
-    if not (batch.compute_start_ns and batch.infer_start_ns and batch.infer_end_ns):
-        return 0, 0, 0
-    return (
-        batch.infer_start_ns - batch.compute_start_ns,
-        batch.infer_end_ns - batch.infer_start_ns,
-        max(0, batch.compute_end_ns - batch.infer_end_ns),
-    )

@@ -15,12 +15,16 @@ from typing import Any, TypeAlias, final
 import trio
 from prometheus_client import CollectorRegistry
 
+from ..protocol.management_codec import error_body
+from ..protocol.wording import quoted
 from ._asgi_lifespan import answer_lifespan
-from .metrics_collector import CONTENT_TYPE, render
+from .metrics_collector import CONTENT_TYPE, render_in_turns
 
 Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
 Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
+
+JSON = "application/json"
 
 IDLE_S = 5.0
 """A keep-alive connection without a request. Hypercorn holds the descriptors of those that their
@@ -32,8 +36,8 @@ scrapers and probes that come less often than this connect anew at no cost that 
 class ManagementApplication:
     """The ASGI application of the management port.
 
-    `GET /metrics` is the Prometheus text; any other path an empty 200 and any other method on it
-    a 405, as Triton's metrics port answers.
+    `GET /metrics` is the Prometheus text and any other path an empty 200; other methods, HEAD
+    included, are a 405, as Triton's metrics port answers.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -44,22 +48,24 @@ class ManagementApplication:
         if scope["type"] == "lifespan":
             await answer_lifespan(receive, send)
         elif scope["type"] == "http":
-            status, body = self._answer(scope["method"], scope["path"])
+            status, body = await self._answer(scope["method"], scope["path"])
             headers = [
-                (b"content-type", CONTENT_TYPE.encode()),
+                (b"content-type", (CONTENT_TYPE if status == 200 else JSON).encode()),
                 (b"content-length", str(len(body)).encode()),
             ]
+            if status == 405:
+                headers.append((b"allow", b"GET"))
             if scope["method"] == "HEAD":
                 body = b""
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": body})
 
-    def _answer(self, method: str, path: str) -> tuple[int, bytes]:
-        if path != "/metrics":
-            return 200, b""
+    async def _answer(self, method: str, path: str) -> tuple[int, bytes]:
         if method != "GET":
-            return 405, b""
-        return 200, render(self._registry)
+            return 405, error_body(f"expected GET, got {quoted(method)}")
+        if path.removesuffix("/") != "/metrics":
+            return 200, b""
+        return 200, await render_in_turns(self._registry)
 
 
 @final

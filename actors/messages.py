@@ -23,9 +23,20 @@ class Infer:
       on_end: Called with its final response before that is sent, on the event loop; set by a
         scheduler that has to know. It must neither raise nor wait.
       retried: Whether it was executed before, by an instance that did not survive.
+      response_count: Responses that a decoupled model has given to it, its end included.
+      responded_s: When it had the last of them, in clock seconds.
     """
 
-    __slots__ = ("arrived_s", "on_end", "queued_s", "reply", "request", "retried")
+    __slots__ = (
+        "arrived_s",
+        "on_end",
+        "queued_s",
+        "reply",
+        "request",
+        "responded_s",
+        "response_count",
+        "retried",
+    )
 
     def __init__(self, request: InferRequest, reply: Reply, arrived_s: float) -> None:
         self.request = request
@@ -34,6 +45,8 @@ class Infer:
         self.queued_s = arrived_s
         self.on_end: Callable[[InferResponse], None] | None = None
         self.retried = False
+        self.response_count = 0
+        self.responded_s = 0.0
 
 
 class Cancel:

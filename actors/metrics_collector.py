@@ -1,26 +1,46 @@
 """The counters of every model as Prometheus families, read at scrape time.
 
-Source: Triton's `nv_inference_*` families, their labels and units.
+Source: Triton's `nv_*` metric families, their labels and units.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate
-from typing import Protocol, final
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, final
 
+import trio
 from prometheus_client import CollectorRegistry, Metric, generate_latest
-from prometheus_client.utils import floatToGoString
 
 from ..backends.metric_store import MetricKind, MetricStore
 from ..memory.response_cache import LocalCache
 from ..protocol.errors import FailureReason
-from ..protocol.statistics import ModelStatistics
+from ..protocol.metrics_config import MetricsConfig
+from ..protocol.statistics import Histogram, ModelStatistics
+from ._metric_families import (
+    CACHE_COUNTERS,
+    COUNTERS,
+    LATENCY_COUNTERS,
+    LOCAL_CACHE_GAUGES,
+    PINNED_POOL_GAUGES,
+    SUMMARIES,
+    SYSTEM_GAUGES,
+    Families,
+    Labels,
+    add_histogram,
+    first_response_family,
+    plain_family,
+    summary_family,
+)
+from .system_monitor import SystemMonitor
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
 
 _COUNTER_HEADER = re.compile(rb"^# HELP (\S+)_total (.*)\n# TYPE \1_total counter$", re.MULTILINE)
+_NO_LABEL_CHARACTER = re.compile(r"[^a-zA-Z0-9_]")
+
+T = TypeVar("T")
 
 
 class MeasuredModel(Protocol):
@@ -43,224 +63,156 @@ class MeasuredModel(Protocol):
         """The `metric_tags` of its configuration."""
 
     @property
+    def namespace(self) -> str:
+        """The repository that tells it from models of the same name; "" without namespaces."""
+
+    @property
     def load_duration_s(self) -> float:
         """How long its load took."""
-
-
-_COUNTERS: tuple[tuple[str, str, Callable[[ModelStatistics], int]], ...] = (
-    (
-        "nv_inference_request_success",
-        "Requests answered with success",
-        lambda statistics: statistics.success.count,
-    ),
-    (
-        "nv_inference_count",
-        "Inferences done: the sum of the batch sizes of successful requests",
-        lambda statistics: statistics.inference_count,
-    ),
-    (
-        "nv_inference_exec_count",
-        "Batches executed",
-        lambda statistics: statistics.execution_count,
-    ),
-    (
-        "nv_inference_request_duration_us",
-        "Microseconds from arrival to response of successful requests",
-        lambda statistics: statistics.success.ns // 1000,
-    ),
-    (
-        "nv_inference_queue_duration_us",
-        "Microseconds successful requests waited in a scheduler's queue",
-        lambda statistics: statistics.queue.ns // 1000,
-    ),
-    (
-        "nv_inference_compute_input_duration_us",
-        "Microseconds spent on the inputs of successful requests",
-        lambda statistics: statistics.compute_input.ns // 1000,
-    ),
-    (
-        "nv_inference_compute_infer_duration_us",
-        "Microseconds models executed for successful requests",
-        lambda statistics: statistics.compute_infer.ns // 1000,
-    ),
-    (
-        "nv_inference_compute_output_duration_us",
-        "Microseconds spent on the outputs of successful requests",
-        lambda statistics: statistics.compute_output.ns // 1000,
-    ),
-)
-
-_CACHE_COUNTERS: tuple[tuple[str, str, Callable[[ModelStatistics], int]], ...] = (
-    (
-        "nv_cache_num_hits_per_model",
-        "Requests answered from the response cache",
-        lambda statistics: statistics.cache_hit.count,
-    ),
-    (
-        "nv_cache_hit_duration_per_model",
-        "Microseconds of the look-ups of requests answered from the response cache",
-        lambda statistics: statistics.cache_hit.ns // 1000,
-    ),
-    (
-        "nv_cache_num_misses_per_model",
-        "Requests the response cache had no answer for",
-        lambda statistics: statistics.cache_miss.count,
-    ),
-    (
-        "nv_cache_miss_duration_per_model",
-        "Microseconds of look-ups without an answer and of insertions",
-        lambda statistics: statistics.cache_miss.ns // 1000,
-    ),
-)
-"""Of models that use the response cache only."""
-
-_LOCAL_CACHE_GAUGES: tuple[tuple[str, str, Callable[[LocalCache], float]], ...] = (
-    (
-        "nv_cache_util",
-        "Used part of the response cache, from 0 to 1",
-        lambda cache: cache.used_bytes / cache.size_bytes,
-    ),
-    ("nv_cache_num_entries", "Entries in the response cache", len),
-    (
-        "nv_cache_num_lookups",
-        "Look-ups in the response cache",
-        lambda cache: cache.statistics.hits + cache.statistics.misses,
-    ),
-    (
-        "nv_cache_num_hits",
-        "Look-ups that found an entry",
-        lambda cache: cache.statistics.hits,
-    ),
-    (
-        "nv_cache_num_misses",
-        "Look-ups that found none",
-        lambda cache: cache.statistics.misses,
-    ),
-    (
-        "nv_cache_num_evictions",
-        "Entries that made room for others",
-        lambda cache: cache.statistics.evictions,
-    ),
-    (
-        "nv_cache_lookup_duration",
-        "Microseconds of all look-ups",
-        lambda cache: cache.statistics.lookup_ns // 1000,
-    ),
-    (
-        "nv_cache_insertion_duration",
-        "Microseconds of all insertions",
-        lambda cache: cache.statistics.insertion_ns // 1000,
-    ),
-)
 
 
 @final
 class ModelCollector:
     """A prometheus-client collector over the models' own counters.
 
+    It is read on the event loop, so that the numbers of a family belong together.
+
     Args:
       models: Returns the model versions to report, each time it is scraped.
+      config: Which families there are.
       cache: The response cache in the server's memory, if there is one.
       custom: The metrics that models make themselves, if they may.
+      system: What looks at the machine, if something does.
     """
 
     def __init__(
         self,
         models: Callable[[], Iterable[MeasuredModel]],
         *,
+        config: MetricsConfig | None = None,
         cache: LocalCache | None = None,
         custom: MetricStore | None = None,
+        system: SystemMonitor | None = None,
     ) -> None:
         self._models = models
+        self._config = MetricsConfig() if config is None else config
         self._cache = cache
         self._custom = custom
+        self._system = system
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family with one sample a model version."""
+        """Yield every family with the samples of all model versions."""
         models = [(_labels(model), model) for model in self._models()]
-        for name, documentation, read in _COUNTERS:
-            yield _family(
-                name,
-                documentation,
-                "counter",
-                ((labels, read(model.statistics)) for labels, model in models),
-            )
-        cached = [(labels, model) for labels, model in models if model.statistics.cached]
-        for name, documentation, read in _CACHE_COUNTERS if cached else ():
-            yield _family(
-                name,
-                documentation,
-                "counter",
-                ((labels, read(model.statistics)) for labels, model in cached),
-            )
-        if self._cache is not None:
-            for name, documentation, measure in _LOCAL_CACHE_GAUGES:
-                yield _family(name, documentation, "gauge", [({}, measure(self._cache))])
-        yield _family(
+        counted = [(labels, model.statistics) for labels, model in models]
+        yield from _plain(COUNTERS, "counter", counted)
+        yield plain_family(
             "nv_inference_request_failure",
             "Requests that failed, by reason",
             "counter",
             (
-                ({**labels, "reason": reason.value}, model.statistics.failures[reason])
-                for labels, model in models
+                ({**labels, "reason": reason.value}, statistics.failures[reason])
+                for labels, statistics in counted
                 for reason in FailureReason
             ),
         )
-        yield _family(
+        yield plain_family(
             "nv_inference_pending_request_count",
             "Requests accepted and not yet executing",
             "gauge",
-            ((labels, model.statistics.pending_count) for labels, model in models),
+            ((labels, statistics.pending_count) for labels, statistics in counted),
         )
-        yield _family(
+        yield plain_family(
             "nv_model_load_duration_secs",
             "Seconds the model's load took",
             "gauge",
             ((labels, model.load_duration_s) for labels, model in models),
         )
+        yield from self._latencies(counted)
+        yield from _plain(PINNED_POOL_GAUGES, "gauge", [({}, None)])
+        if self._system is not None and self._system.usage is not None:
+            yield from _plain(SYSTEM_GAUGES, "gauge", [({}, self._system)])
+        if self._cache is not None:
+            yield from _plain(LOCAL_CACHE_GAUGES, "gauge", [({}, self._cache)])
         if self._custom is not None:
             yield from _custom_families(self._custom)
 
+    def _latencies(self, counted: list[tuple[Labels, ModelStatistics]]) -> Iterator[Metric]:
+        """Yield what may be switched on or off, as far as there are samples of it."""
+        config = self._config
+        cached = [(labels, statistics) for labels, statistics in counted if statistics.cached]
+        if config.counter_latencies:
+            yield from _plain(LATENCY_COUNTERS, "counter", counted)
+            yield from _plain(CACHE_COUNTERS if cached else (), "counter", cached)
+        if config.summary_latencies:
+            now_s = trio.current_time()
+            for family in SUMMARIES:
+                if cached or not family.cached:
+                    yield summary_family(family, counted, config.summary_quantiles, now_s)
+        if any(statistics.first_response is not None for _, statistics in counted):
+            yield first_response_family(counted)
 
-def _labels(model: MeasuredModel) -> dict[str, str]:
-    tags = {f"_{tag}": value for tag, value in model.metric_tags.items()}
-    return {"model": model.name, "version": model.version, **tags}
+
+def _labels(model: MeasuredModel) -> Labels:
+    tags = {
+        _NO_LABEL_CHARACTER.sub("_", f"_{tag}"): value for tag, value in model.metric_tags.items()
+    }
+    labels = {"model": model.name, "version": model.version, **tags}
+    return {**labels, "namespace": model.namespace} if model.namespace else labels
+
+
+def _plain(families: Families[T], kind: str, sources: list[tuple[Labels, T]]) -> Iterator[Metric]:
+    for name, documentation, read in families:
+        yield plain_family(
+            name, documentation, kind, ((labels, read(source)) for labels, source in sources)
+        )
 
 
 def _custom_families(store: MetricStore) -> Iterator[Metric]:
     for name, description, kind, metrics in store.families():
         family = Metric(name, description, kind.value)
-        for labels, metric in metrics:
+        for pairs, metric in metrics:
+            labels = dict(pairs)
             if kind is MetricKind.HISTOGRAM:
-                for bound, count in zip(
-                    [*map(floatToGoString, metric.buckets), "+Inf"],
-                    accumulate(metric.counts),
-                    strict=True,
-                ):
-                    family.add_sample(f"{name}_bucket", {**dict(labels), "le": bound}, count)
-                family.add_sample(f"{name}_sum", dict(labels), metric.value)
-                family.add_sample(f"{name}_count", dict(labels), sum(metric.counts))
+                histogram = Histogram(metric.buckets)
+                histogram.counts, histogram.sum = metric.counts, metric.value
+                add_histogram(family, labels, histogram)
             else:
-                family.add_sample(name, dict(labels), metric.value)
+                family.add_sample(name, labels, metric.value)
         yield family
 
 
-def _family(
-    name: str,
-    documentation: str,
-    kind: str,
-    samples: Iterable[tuple[dict[str, str], float]],
-) -> Metric:
-    metric = Metric(name, documentation, kind)
-    for labels, value in samples:
-        metric.add_sample(name, labels, value)
-    return metric
+@dataclass(frozen=True, slots=True)
+class _Collected:
+    """What `generate_latest` takes for a registry: some families that are collected already."""
+
+    families: Iterable[Metric]
+
+    def collect(self) -> Iterable[Metric]:
+        return self.families
 
 
-def render(registry: CollectorRegistry) -> bytes:
-    """Return the Prometheus text of a registry.
+def _text(families: Iterable[Metric]) -> bytes:
+    """Return the Prometheus text of some families.
 
     The library names counters after OpenMetrics, ending in `_total`; Triton's dashboards ask for
     them as they are, so the header lines are brought in line with the samples.
     """
-    return _COUNTER_HEADER.sub(rb"# HELP \1 \2\n# TYPE \1 counter", generate_latest(registry))
+    text = generate_latest(_Collected(families))
+    return _COUNTER_HEADER.sub(rb"# HELP \1 \2\n# TYPE \1 counter", text)
+
+
+def render(registry: CollectorRegistry) -> bytes:
+    """Return the Prometheus text of a registry."""
+    return _text(registry.collect())
+
+
+async def render_in_turns(registry: CollectorRegistry) -> bytes:
+    """Return the Prometheus text of a registry, and let other tasks run after each family.
+
+    So a scrape of many models delays no request by more than one family takes.
+    """
+    texts: list[bytes] = []
+    for family in registry.collect():
+        texts.append(_text([family]))
+        await trio.lowlevel.checkpoint()
+    return b"".join(texts)

@@ -20,9 +20,11 @@ from ..backends.warmup import run_warmup, warmup_samples
 from ..memory.cpu_quota import threads_per_instance, usable_cpus
 from ..protocol.config_rules import instances
 from ..protocol.errors import ErrorCode, RequestError, invalid_argument
+from ..protocol.latency_window import LatencyWindow
+from ..protocol.metrics_config import first_response_buckets_ms
 from ..protocol.model_spec import ModelSpec
 from ..protocol.pb.inference import ModelConfig, ModelInstanceGroupKind
-from ..protocol.statistics import ModelStatistics
+from ..protocol.statistics import Histogram, ModelStatistics
 from ._completion import Completion
 from ._completion_order import CompletionOrder
 from ._flight import counts_own_timeouts, has_queue_timeouts
@@ -125,7 +127,7 @@ class Model:
                 f"model '{spec.name}': expected an instance_group that is not passive, since the "
                 "scheduler leaves passive ones alone"
             )
-        statistics = ModelStatistics()
+        statistics = _statistics(definition, spec)
         order = CompletionOrder() if preserves_ordering(config) else None
         completion = Completion(spec.name, spec.version, statistics, order)
         to_scheduler, inbox = trio.open_memory_channel[SchedulerMessage](INBOX_CAPACITY)
@@ -295,6 +297,16 @@ class Model:
             _logger.error("%r is UNAVAILABLE from now on: %s", self.version, spent)  # noqa: TRY400
             self.fail(RequestError(ErrorCode.INTERNAL, str(spent)))
             await self.stop(trio.current_time() + FAILED_DRAIN_S)
+
+
+def _statistics(definition: ModelDefinition, spec: ModelSpec) -> ModelStatistics:
+    """Return counters that measure what the server is asked to."""
+    statistics, metrics = ModelStatistics(), definition.services.metrics
+    if metrics.summary_latencies:
+        statistics.latencies = LatencyWindow()
+    if metrics.histogram_latencies and spec.decoupled:
+        statistics.first_response = Histogram(first_response_buckets_ms(definition.config))
+    return statistics
 
 
 def _caching(

@@ -57,6 +57,7 @@ class ModelVersion:
       state: Its life cycle; changed by its model subtree only.
       reason: Why it is UNAVAILABLE, or why a load that should have replaced it failed; else empty.
       load_duration_s: How long its load took, in seconds.
+      namespace: The repository that tells it from models of the same name; "" without namespaces.
       loaded: Whether its load succeeded, whatever became of it since.
       caching: Takes its requests in front of the scheduler, or None.
       check_ready: Returns whether it is READY and its model says so too, within a few seconds; None
@@ -78,6 +79,7 @@ class ModelVersion:
         self.state = ModelState.LOADING
         self.reason = ""
         self.load_duration_s = 0.0
+        self.namespace = ""
         self.loaded = False
         self.caching: Submits | None = None
         self.check_ready: Callable[[], Awaitable[bool]] | None = None

@@ -119,6 +119,16 @@ class Batch:
             assert self.responses[index] is None, "one response a request"
             self.responses[index] = response
 
+    def compute_ns(self) -> tuple[int, int, int]:
+        """Return how long input, inference and output took; zeros without time stamps."""
+        if not (self.compute_start_ns and self.infer_start_ns and self.infer_end_ns):
+            return 0, 0, 0
+        return (
+            self.infer_start_ns - self.compute_start_ns,
+            self.infer_end_ns - self.infer_start_ns,
+            max(0, self.compute_end_ns - self.infer_end_ns),
+        )
+
 
 class SequenceEndReason(Enum):
     """Why a sequence is over."""

@@ -7,6 +7,7 @@ the validation. Source: Triton's validation of `ModelConfig`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Final
 
 from ._config_faults import fault, known_name
@@ -16,7 +17,9 @@ from .config_detection import BACKEND_OF_PLATFORM, ENSEMBLE_PLATFORM, TENSORRT_P
 from .config_ensemble import check_ensemble
 from .config_rate_limiter import check_rate_limiter
 from .config_rules import ConfigContext, is_ensemble
+from .metrics_config import FIRST_RESPONSE_FAMILY, unknown_families
 from .pb.inference import ModelConfig, ModelInstanceGroup, ModelInstanceGroupKind
+from .wording import quoted
 
 INSTANCES_MAX: Final = 1024
 """Most instances of one model: each is a thread or a process."""
@@ -47,10 +50,11 @@ def warnings_of(config: ModelConfig) -> list[str]:
             f"model '{config.name}': {BATCH_STRATEGY_PARAMETER} does not work with "
             "sequence_batching; the default strategy is used"
         )
-    if config.model_metrics is not None:
-        warnings.append(
-            f"model '{config.name}': model_metrics is not supported yet and has no effect"
-        )
+    warnings += [
+        f"model '{config.name}': model_metrics: the buckets of {quoted(family)} cannot be chosen, "
+        f"only those of {FIRST_RESPONSE_FAMILY} can"
+        for family in unknown_families(config)
+    ]
     return warnings
 
 
@@ -122,8 +126,13 @@ def _check_metrics(config: ModelConfig) -> None:
             raise fault(config, f"{label}: its metric_identifier has no family")
         if control.histogram_options is None:
             raise fault(config, f"{label} has no histogram_options")
-        if not control.histogram_options.buckets:
+        buckets = control.histogram_options.buckets
+        if not buckets:
             raise fault(config, f"{label}: its histogram_options have no buckets")
+        if not all(map(isfinite, buckets)) or sorted(set(buckets)) != buckets:
+            raise fault(
+                config, f"{label}: expected buckets that are finite and ascend, got {buckets}"
+            )
 
 
 def _check_instances(config: ModelConfig) -> None:

@@ -97,6 +97,17 @@ def _statistics(entry: StatisticsEntry) -> pb.ModelStatistics:
             cache_hit=_duration(counted.cache_hit),
             cache_miss=_duration(counted.cache_miss),
         ),
+        response_stats={
+            str(index): pb.InferResponseStatistics(
+                compute_infer=_duration(response.compute_infer),
+                compute_output=_duration(response.compute_output),
+                success=_duration(response.success),
+                fail=_duration(response.fail),
+                empty_response=_duration(response.empty_response),
+                cancel=_duration(response.cancel),
+            )
+            for index, response in counted.responses.items()
+        },
         batch_stats=[
             pb.InferBatchStatistics(
                 batch_size=rows,

@@ -8,9 +8,15 @@ Source: the KServe v2 statistics extension; Triton's `nv_inference_*` metric fam
 
 from __future__ import annotations
 
-from typing import final
+from bisect import bisect_left
+from typing import Final, final
 
 from .errors import FailureReason
+from .latency_window import LatencyWindow
+
+RESPONSE_KEYS_MAX: Final = 1024
+"""Responses of a request that are counted apart, by their index; all later ones count with the last
+of these. Each costs a line of every statistics answer, and a model may give any number."""
 
 
 @final
@@ -40,6 +46,60 @@ class BatchSizeStatistics:
 
 
 @final
+class ResponseStatistics:
+    """What the responses of one index, of all requests to a decoupled model, took.
+
+    Attributes:
+      compute_infer: Since the response before it, or since the execution began.
+      compute_output: For sending it; no time of its own, since a model sends and goes on.
+      success: Responses with outputs.
+      fail: Responses with an error.
+      empty_response: Ends without a response.
+      cancel: Requests that were cancelled before this response, and what was spent on it by then.
+    """
+
+    __slots__ = (
+        "cancel",
+        "compute_infer",
+        "compute_output",
+        "empty_response",
+        "fail",
+        "success",
+    )
+
+    def __init__(self) -> None:
+        self.compute_infer = Duration()
+        self.compute_output = Duration()
+        self.success = Duration()
+        self.fail = Duration()
+        self.empty_response = Duration()
+        self.cancel = Duration()
+
+
+@final
+class Histogram:
+    """How often values fell between bounds.
+
+    Attributes:
+      bounds: Upper bounds, ascending; the last one, which is infinite, is left out.
+      counts: Values in each bucket alone, one more than `bounds`.
+      sum: Of all values.
+    """
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value; one that equals a bound is below it."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+@final
 class ModelStatistics:
     """The counters of one model version.
 
@@ -54,6 +114,10 @@ class ModelStatistics:
       cache_miss: Requests that looked for an answer there in vain, with their look-ups and the
         insertions of their own answers. A request's duration covers its look-up already.
       cached: Whether the version uses a response cache; set by who does.
+      responses: Index of a response -> what such responses took; of decoupled models only.
+      first_response: Milliseconds from the arrival of a request to its first response; None unless
+        that is measured.
+      latencies: The durations of recent requests; None unless they are remembered.
     """
 
     __slots__ = (
@@ -67,10 +131,13 @@ class ModelStatistics:
         "execution_count",
         "fail",
         "failures",
+        "first_response",
         "inference_count",
         "last_inference_ms",
+        "latencies",
         "pending_count",
         "queue",
+        "responses",
         "success",
     )
 
@@ -90,6 +157,9 @@ class ModelStatistics:
         self.cache_hit = Duration()
         self.cache_miss = Duration()
         self.cached = False
+        self.responses: dict[int, ResponseStatistics] = {}
+        self.first_response: Histogram | None = None
+        self.latencies: LatencyWindow | None = None
 
     def record_success(
         self,
@@ -154,3 +224,32 @@ class ModelStatistics:
         ):
             duration.count += 1
             duration.ns += ns
+
+    def record_response(self, index: int, took_ns: int, *, failed: bool) -> None:
+        """Count one response of a decoupled model, the `index`-th of its request from 0."""
+        response = self._response(index)
+        _add(response.compute_infer, took_ns)
+        _add(response.compute_output, 0)
+        _add(response.fail if failed else response.success, took_ns)
+
+    def record_empty_response(self, index: int, took_ns: int) -> None:
+        """Count the end of a request of a decoupled model that came without a response."""
+        response = self._response(index)
+        _add(response.compute_infer, took_ns)
+        _add(response.empty_response, took_ns)
+
+    def record_cancelled_response(self, index: int, took_ns: int) -> None:
+        """Count that a request to a decoupled model was cancelled before this response."""
+        _add(self._response(index).cancel, took_ns)
+
+    def _response(self, index: int) -> ResponseStatistics:
+        index = min(index, RESPONSE_KEYS_MAX - 1)
+        response = self.responses.get(index)
+        if response is None:
+            response = self.responses[index] = ResponseStatistics()
+        return response
+
+
+def _add(duration: Duration, ns: int) -> None:
+    duration.count += 1
+    duration.ns += ns

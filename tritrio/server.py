@@ -32,10 +32,12 @@ from .actors.metrics_collector import ModelCollector
 from .actors.router import Router
 from .actors.routing_table import ModelState
 from .actors.server_info import ServerInfo
+from .actors.system_monitor import SystemMonitor
 from .memory.budget import ByteBudget
 from .memory.response_cache import LocalCache
 from .options import ServerOptions
 from .protocol.errors import RequestError
+from .protocol.metrics_config import parse_metrics_config
 
 GC_YOUNG_MAX = 20_000
 """Young objects before a collection; Python's 700 are made by a dozen requests in flight, these
@@ -64,6 +66,7 @@ class Parts:
       http: Runs HTTP connections.
       grpc: Runs gRPC connections.
       metrics: Every metric of the server.
+      system: What looks at processor and memory, if metrics are to have them; it runs nowhere yet.
     """
 
     info: ServerInfo
@@ -73,6 +76,7 @@ class Parts:
     http: Frontend
     grpc: Frontend
     metrics: CollectorRegistry
+    system: SystemMonitor | None
 
 
 def build_parts(options: ServerOptions, core: Core) -> Parts:
@@ -93,11 +97,14 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
     handlers = {**service.mapping(), **HealthService(router=router).mapping()}
     grpc_settings = GrpcSettings()
     metrics = CollectorRegistry()
+    system = SystemMonitor(interval_s=options.metrics_interval_s) if options.cpu_metrics else None
     metrics.register(
         ModelCollector(
             router.measured_models,
+            config=core.metrics,
             cache=core.cache if isinstance(core.cache, LocalCache) else None,
             custom=core.custom_metrics,
+            system=system,
         )
     )
     return Parts(
@@ -123,12 +130,24 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
             )
         ),
         metrics=metrics,
+        system=system,
     )
 
 
 def core_options(options: ServerOptions) -> CoreOptions:
-    """Return what the core needs of the server's options."""
+    """Return what the core needs of the server's options.
+
+    Raises:
+      StartError: the options of metrics are no options.
+    """
+    try:
+        metrics = parse_metrics_config(options.metrics_config)
+    except RequestError as error:
+        raise StartError(error.message) from None
+    for text in metrics.skipped:
+        _log.error(text)
     return CoreOptions(
+        metrics=metrics,
         repositories=options.model_repositories,
         strict_readiness=options.strict_readiness,
         backend_settings=options.backend_settings,
@@ -152,7 +171,8 @@ async def start_core(options: ServerOptions, nursery: trio.Nursery) -> Core:
     """Load the models and say how each fared; the core then runs in the nursery.
 
     Raises:
-      StartError: a repository cannot be read, or a model failed (with `exit_on_error`).
+      StartError: an option is none, a repository cannot be read, or a model failed (with
+        `exit_on_error`).
     """
     try:
         core: Core = await nursery.start(run_core, core_options(options))
@@ -260,6 +280,8 @@ class Server:
                 for frontend, listeners in zip([*frontends, metrics], ports, strict=True):
                     if listeners:
                         await nursery.start(frontend.run, listeners)
+                if parts.system is not None and bound.metrics is not None:
+                    nursery.start_soon(parts.system.run)
                 _log_addresses(bound)
                 settle_heap()
                 task_status.started(bound)

@@ -28,7 +28,12 @@ SAMPLE = re.compile(r"^(nv_cache_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 
 def metrics(statistics: ModelStatistics, cache: LocalCache | None = None) -> dict[str, float]:
     model = SimpleNamespace(
-        name="model", version="1", statistics=statistics, metric_tags={}, load_duration_s=0.0
+        name="model",
+        version="1",
+        statistics=statistics,
+        metric_tags={},
+        namespace="",
+        load_duration_s=0.0,
     )
     registry = CollectorRegistry()
     registry.register(ModelCollector(lambda: [model], cache=cache))

@@ -33,7 +33,7 @@ SHOWN = """\
 a_total 4.0
 # HELP length Letters
 # TYPE length histogram
-length_bucket{le="1.0",of="a \\"word\\""} 1.0
+length_bucket{le="1",of="a \\"word\\""} 1.0
 length_bucket{le="2.5",of="a \\"word\\""} 2.0
 length_bucket{le="+Inf",of="a \\"word\\""} 4.0
 length_sum{of="a \\"word\\""} 9.0

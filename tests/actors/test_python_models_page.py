@@ -33,4 +33,4 @@ async def test_every_model_of_the_page_runs(tmp_path: Path) -> None:
         assert await core.ask("words", "a few words") == "a few words"
         text = render(registry).decode()
         assert 'words{model="words"} 3.0' in text
-        assert 'sizes_bucket{le="100.0"} 1.0' in text
+        assert 'sizes_bucket{le="100"} 1.0' in text

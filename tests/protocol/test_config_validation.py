@@ -8,6 +8,7 @@ from tests.protocol.config_faults import BASE, CPU_ONLY, PLAIN, TWO_GPUS, checke
 from tritrio.protocol.config_text import parse_model_config
 from tritrio.protocol.config_validation import INSTANCES_MAX, validate, warnings_of
 from tritrio.protocol.errors import RequestError
+from tritrio.protocol.metrics_config import FIRST_RESPONSE_FAMILY
 from tritrio.protocol.pb import inference as pb
 
 
@@ -97,6 +98,19 @@ CACHE_AND_METRICS = [
             " histogram_options {} } }"
         ),
         "model_metrics: metric_control 0: its histogram_options have no buckets",
+    ),
+    *(
+        (
+            (
+                'model_metrics { metric_control { metric_identifier { family: "f" }'
+                f" histogram_options {{ buckets: [{buckets}] }} }} }}"
+            ),
+            (
+                "model_metrics: metric_control 0: expected buckets that are finite and ascend, "
+                f"got [{buckets}]"
+            ),
+        )
+        for buckets in ("2.0, 1.0", "1.0, 1.0", "1.0, inf", "nan")
     ),
 ]
 
@@ -269,8 +283,16 @@ def test_a_batch_strategy_beside_a_sequence_batcher_is_a_warning() -> None:
     assert warnings_of(parse_model_config(BASE + path, file="c")) == []
 
 
-def test_what_has_no_effect_yet_is_said() -> None:
-    config = parse_model_config(BASE + "model_metrics { }", file="c")
+def test_buckets_of_a_family_that_nobody_can_choose_are_said() -> None:
+    controls = "".join(
+        f'metric_control {{ metric_identifier {{ family: "{family}" }} '
+        "histogram_options { buckets: [ 1 ] } }"
+        for family in ("nonsense", FIRST_RESPONSE_FAMILY)
+    )
+    config = parse_model_config(BASE + f"model_metrics {{ {controls} }}", file="c")
     assert warnings_of(config) == [
-        "model 'm': model_metrics is not supported yet and has no effect"
+        (
+            "model 'm': model_metrics: the buckets of 'nonsense' cannot be chosen, only those of "
+            "nv_inference_first_response_histogram_ms can"
+        )
     ]
