@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import trio
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.grpc_client import OK
 from tests.support.memory_server import MemoryServer, memory_server
-from tritrio.actors.metrics_collector import render
+from tritrio.actors.metrics_collector import ModelCollector, render, render_in_turns
+from tritrio.actors.routing_table import UNLOADED, ModelState
 from tritrio.protocol.errors import FailureReason
+from tritrio.protocol.statistics import ModelStatistics
 
 SAMPLE = re.compile(r"^(nv_\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 
@@ -101,3 +107,74 @@ async def test_http_statistics_are_visible_before_the_response(
             client.get("/v2/models/plain/stats")
             (statistics,) = (await client.response()).json["model_stats"]
             assert statistics["inference_stats"]["success"]["count"] == count
+
+
+@dataclass
+class Measured:
+    """A model version, as the collector sees it."""
+
+    name: str = "m"
+    version: str = "1"
+    metric_tags: dict[str, str] = field(default_factory=dict)
+    namespace: str = ""
+    load_duration_s: float = 0.0
+    statistics: ModelStatistics = field(default_factory=ModelStatistics)
+
+
+def labels_of(*models: Measured) -> list[dict[str, str]]:
+    """The labels of each sample of one family, read back by Prometheus's own parser."""
+    registry = CollectorRegistry()
+    registry.register(ModelCollector(lambda: models))
+    text = render(registry).decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    return [sample.labels for sample in families["nv_inference_count"].samples]
+
+
+@pytest.mark.parametrize("text", ['say "hi"', "a\nb", "a\\b", "a\\nb", "naïve \U0001f600", ""])
+def test_any_text_is_read_back_as_the_name_and_the_tag_that_it_is(text: str) -> None:
+    assert labels_of(Measured(name=text, metric_tags={"team": text})) == [
+        {"model": text, "version": "1", "_team": text}
+    ]
+
+
+def test_a_tag_whose_name_is_no_label_spoils_no_scrape() -> None:
+    (labels,) = labels_of(Measured(metric_tags={"a-b c": "x", "a_b_c": "y"}))
+    assert labels == {"model": "m", "version": "1", "_a_b_c": "y"}
+
+
+def test_models_of_namespaces_say_theirs_and_others_have_no_such_label() -> None:
+    assert labels_of(Measured(namespace="one"), Measured(version="2")) == [
+        {"model": "m", "version": "1", "namespace": "one"},
+        {"model": "m", "version": "2"},
+    ]
+
+
+async def test_a_model_that_was_unloaded_is_no_longer_reported(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models) as server:
+        before = samples(server, "plain")
+        version = server.core.router.table.find("plain")
+        version.state, version.reason = ModelState.UNAVAILABLE, UNLOADED
+        assert samples(server, "plain") == {}
+        assert set(samples(server, "batched")) == set(before)
+        version.state, version.reason = ModelState.READY, ""
+        assert samples(server, "plain") == before, "nothing tells a later load from that at start"
+
+
+async def test_a_scrape_lets_requests_go_on(autojump_clock: MockClock, models: Path) -> None:
+    async with memory_server(models) as server:
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count_turns)
+            text = await render_in_turns(server.parts.metrics)
+            nursery.cancel_scope.cancel()
+        assert text == render(server.parts.metrics)
+        assert turns >= text.count(b"# HELP") - 1, "one a family, whoever comes first"
