@@ -16,7 +16,6 @@ import trio
 from prometheus_client import CollectorRegistry
 
 from ..protocol.management_codec import error_body
-from ..protocol.wording import quoted
 from ._asgi_lifespan import answer_lifespan
 from .metrics_collector import CONTENT_TYPE, render_in_turns
 
@@ -25,6 +24,7 @@ Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
 Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 
 JSON = "application/json"
+_METHOD_NOT_ALLOWED = error_body("Method Not Allowed")  # the words that clients know
 
 IDLE_S = 5.0
 """A keep-alive connection without a request. Hypercorn holds the descriptors of those that their
@@ -62,7 +62,7 @@ class ManagementApplication:
 
     async def _answer(self, method: str, path: str) -> tuple[int, bytes]:
         if method != "GET":
-            return 405, error_body(f"expected GET, got {quoted(method)}")
+            return 405, _METHOD_NOT_ALLOWED
         if path.removesuffix("/") != "/metrics":
             return 200, b""
         return 200, await render_in_turns(self._registry)

@@ -7,6 +7,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
@@ -15,8 +16,10 @@ from tests.support.grpc_client import OK, infer_message
 from tests.support.memory_server import MemoryServer, memory_server, write_models
 from tritrio.actors.metrics_collector import render
 from tritrio.memory.cache_config import LocalConfig
+from tritrio.options import ServerOptions
 from tritrio.protocol.latency_window import WINDOW_S
 from tritrio.protocol.metrics_config import FIRST_RESPONSE_FAMILY
+from tritrio.server import StartError, core_options
 
 SUMMARIES = [
     "nv_inference_request_summary_us",
@@ -171,3 +174,16 @@ async def test_first_responses_are_shown_of_decoupled_models_only(
             "_sum": 250,
             "_count": 1,
         }
+
+
+def test_settings_that_are_none_end_the_start() -> None:
+    options = ServerOptions(model_repositories=(), metrics_config=("summary=true",))
+    with pytest.raises(StartError, match="--metrics-config: expected one of the settings"):
+        core_options(options)
+
+
+def test_what_is_no_quantile_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    core_options(ServerOptions(model_repositories=(), metrics_config=("summary_quantiles=1",)))
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.message.startswith("--metrics-config summary_quantiles: '1' is skipped")

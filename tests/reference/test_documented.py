@@ -11,6 +11,7 @@ from . import (
     raw_grpc_cases,
     stream_cases,
     test_http,
+    test_metrics,
     test_python_api,
     test_scheduling,
     test_statistics,
@@ -32,7 +33,8 @@ def test_the_document_has_a_row_for_every_declared_difference() -> None:
         *test_python_api.CALLS,
     ]
     declared = {case.expected.why for case in every if isinstance(case.expected, Differs)}
-    declared.add(test_statistics.FAILURES_ROW)
+    declared |= {test_statistics.FAILURES_ROW, test_statistics.RESPONSES_ROW}
+    declared.add(test_metrics.METRICS_ROW)
     document = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
     assert set(ROW.findall(document)) == declared
 

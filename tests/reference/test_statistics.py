@@ -124,6 +124,10 @@ def test_failures_are_counted(
         read_until(server, "faults", before.plus(added))
 
 
+RESPONSES_ROW = "response-statistics"
+"""The row of docs/compatibility.md that says why only we count the responses of Python models."""
+
+
 @pytest.mark.reference
 def test_responses_of_a_decoupled_model_are_counted_by_their_index(servers: Servers) -> None:
     call = stream(repeat([5, -1, 6]), repeat([7]), repeat([]))
@@ -138,12 +142,19 @@ def test_responses_of_a_decoupled_model_are_counted_by_their_index(servers: Serv
                 index: {
                     name: duration["count"] - of_response(before, index, name)
                     for name, duration in entry.items()
+                    if duration["count"] != of_response(before, index, name)
                 }
                 for index, entry in after["response_stats"].items()
             }
         )
     reference, ours = grown
-    assert ours == reference
+    assert reference == {}
+    assert {index: counted for index, counted in ours.items() if counted} == {
+        "0": {"compute_infer": 3, "compute_output": 2, "success": 2, "empty_response": 1},
+        "1": {"compute_infer": 2, "compute_output": 1, "fail": 1, "empty_response": 1},
+        "2": {"compute_infer": 1, "compute_output": 1, "success": 1},
+        "3": {"compute_infer": 1, "empty_response": 1},
+    }
 
 
 def of_response(entry: Json, index: str, name: str) -> int:
