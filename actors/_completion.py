@@ -133,22 +133,25 @@ class Completion:
         response.compute_ns = compute_ns
         statistics = self.statistics
         statistics.last_inference_ms = time.time_ns() // 1_000_000
+        request_ns = nanoseconds(now_s - infer.arrived_s)
+        queue_ns = nanoseconds(dispatched_s - infer.queued_s)
+        input_ns, infer_ns, output_ns = compute_ns
         statistics.record_success(
             batch_size=infer.request.batch_size,
-            request_ns=nanoseconds(now_s - infer.arrived_s),
-            queue_ns=nanoseconds(dispatched_s - infer.queued_s),
-            compute_input_ns=compute_ns[0],
-            compute_infer_ns=compute_ns[1],
-            compute_output_ns=compute_ns[2],
+            request_ns=request_ns,
+            queue_ns=queue_ns,
+            compute_input_ns=input_ns,
+            compute_infer_ns=infer_ns,
+            compute_output_ns=output_ns,
         )
         if statistics.latencies is not None:
             statistics.latencies.add(
                 now_s,
-                request_ns=nanoseconds(now_s - infer.arrived_s),
-                queue_ns=nanoseconds(dispatched_s - infer.queued_s),
-                compute_input_ns=compute_ns[0],
-                compute_infer_ns=compute_ns[1],
-                compute_output_ns=compute_ns[2],
+                request_ns=request_ns,
+                queue_ns=queue_ns,
+                compute_input_ns=input_ns,
+                compute_infer_ns=infer_ns,
+                compute_output_ns=output_ns,
             )
         _tell(infer, response)
         self.send(infer, response)

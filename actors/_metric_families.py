@@ -186,6 +186,10 @@ class SummaryFamily:
     duration: Callable[[ModelStatistics], Duration]
     cached: bool | None = None
 
+    def is_of(self, statistics: ModelStatistics) -> bool:
+        """Return whether a model has it."""
+        return self.cached is None or self.cached is statistics.cached
+
 
 SUMMARIES: Final = (
     SummaryFamily(
@@ -246,24 +250,23 @@ def plain_family(
     return metric
 
 
-def summary_family(
+def summary_of(
     family: SummaryFamily,
-    models: Iterable[tuple[Labels, ModelStatistics]],
+    labels: Labels,
+    statistics: ModelStatistics,
     quantiles: Sequence[float],
     now_s: float,
 ) -> Metric:
-    """Return the quantiles of every model that has them."""
+    """Return the quantiles of one model, as a part of their family."""
     metric = Metric(family.name, family.documentation, "summary")
-    for labels, statistics in models:
-        if statistics.latencies is None or family.cached not in {None, statistics.cached}:
-            continue
-        duration = family.duration(statistics)
-        values_ns = statistics.latencies.quantiles_ns(family.field, now_s, quantiles)
-        for quantile, value_ns in zip(quantiles, values_ns, strict=True):
-            labelled = {**labels, "quantile": number_text(quantile)}
-            metric.add_sample(family.name, labelled, value_ns // 1000)
-        metric.add_sample(f"{family.name}_count", labels, duration.count)
-        metric.add_sample(f"{family.name}_sum", labels, duration.ns // 1000)
+    assert statistics.latencies is not None
+    values_ns = statistics.latencies.quantiles_ns(family.field, now_s, quantiles)
+    for quantile, value_ns in zip(quantiles, values_ns, strict=True):
+        labelled = {**labels, "quantile": number_text(quantile)}
+        metric.add_sample(family.name, labelled, value_ns // 1000)
+    duration = family.duration(statistics)
+    metric.add_sample(f"{family.name}_count", labels, duration.count)
+    metric.add_sample(f"{family.name}_sum", labels, duration.ns // 1000)
     return metric
 
 

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.grpc_client import OK
 from tests.support.memory_server import MemoryServer, memory_server
-from tritrio.actors.metrics_collector import ModelCollector, render, render_in_turns
+from tritrio.actors.metrics_collector import SAMPLES_A_TURN, ModelCollector, render, render_in_turns
 from tritrio.actors.routing_table import UNLOADED, ModelState
 from tritrio.protocol.errors import FailureReason
 from tritrio.protocol.statistics import ModelStatistics
@@ -162,19 +162,29 @@ async def test_a_model_that_was_unloaded_is_no_longer_reported(
         assert samples(server, "plain") == before, "nothing tells a later load from that at start"
 
 
-async def test_a_scrape_lets_requests_go_on(autojump_clock: MockClock, models: Path) -> None:
-    async with memory_server(models) as server:
-        turns = 0
+async def test_a_scrape_of_many_models_lets_requests_go_on(autojump_clock: MockClock) -> None:
+    models = [Measured(name=f"model {number}") for number in range(5 * SAMPLES_A_TURN)]
+    registry = CollectorRegistry()
+    registry.register(ModelCollector(lambda: models))
+    turns = 0
 
-        async def count_turns() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await trio.lowlevel.checkpoint()
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(count_turns)
-            text = await render_in_turns(server.parts.metrics)
-            nursery.cancel_scope.cancel()
-        assert text == render(server.parts.metrics)
-        assert turns >= text.count(b"# HELP") - 1, "one a family, whoever comes first"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        text = await render_in_turns(registry)
+        nursery.cancel_scope.cancel()
+    assert text == render(registry)
+    assert turns >= text.count(b"\n") / SAMPLES_A_TURN - 1
+
+
+async def test_a_scrape_in_turns_has_families_without_samples_as_well(
+    autojump_clock: MockClock,
+) -> None:
+    registry = CollectorRegistry()
+    registry.register(ModelCollector(list))
+    assert await render_in_turns(registry) == render(registry)
