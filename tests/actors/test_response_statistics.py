@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.builders import Served, model_config, serving
-from tests.support.ensembles import ensemble, model, served, step
+from tests.support.ensembles import Function, ensemble, model, served, step
 from tests.support.fake_device import EchoBackend
 from tritrio.backends.base import Batch
 from tritrio.protocol.errors import ErrorCode, RequestError
@@ -189,3 +189,27 @@ async def test_responses_of_a_decoupled_ensemble_count_as_those_of_a_model(
             for durations in counted(world.versions["e"].statistics).values()
         )
         assert spent_ns == world.versions["e"].statistics.success.ns == 500 * MS
+
+
+async def test_a_cancelled_request_of_a_decoupled_ensemble_counts_as_one_of_a_model(
+    autojump_clock: MockClock,
+) -> None:
+    configs = [
+        model("count", decoupled=True),
+        model("add"),
+        ensemble(
+            "e",
+            [step("count", {"IN": "X"}, {"OUT": "t"}), step("add", {"IN": "t"}, {"OUT": "Y"})],
+            decoupled=True,
+        ),
+    ]
+    functions: dict[str, Function] = {
+        "count": lambda inputs, _: [{"OUT": [each]} for each in range(inputs["IN"][0])],
+        "add": lambda inputs, _: {"OUT": inputs["IN"]},
+    }
+    async with served(configs, functions, seconds={"add": 0.5}) as world:
+        reply = world.submit("e", {"X": [1]})
+        await trio.sleep(0.25)
+        reply.close()
+        assert counted(world.versions["e"].statistics) == {0: {"cancel": (1, 250 * MS)}}
+        assert list(counted(world.versions["count"].statistics)) == [0, 1]

@@ -99,6 +99,20 @@ def test_a_stream_gets_as_many_answers_of_square_as_it_asks_for(server: ServerPr
         assert [values(wait_for_next()) for _ in range(2)] == [[4], [4]]
         assert "CUSTOM_FAIL_COUNT" in str(wait_for_next())
         assert is_bare_end(wait_for_next())
+    with triton_grpc.InferenceServerClient(server.grpc_url) as client:
+        found = client.get_inference_statistics("square_int32", as_json=True)
+    (entry,) = ask(server.http_port, "GET", "/v2/models/square_int32/stats").json()["model_stats"]
+    answered = {"compute_infer": 1, "compute_output": 1}
+    for statistics in (entry, found["model_stats"][0]):
+        assert {
+            index: {name: int(d["count"]) for name, d in response.items() if int(d.get("count", 0))}
+            for index, response in statistics["response_stats"].items()
+        } == {
+            "0": {**answered, "success": 1},
+            "1": {**answered, "success": 1},
+            "2": {**answered, "fail": 1},
+            "3": {"compute_infer": 1, "empty_response": 1},
+        }
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -147,6 +161,8 @@ def test_a_stream_gets_the_count_down_of_an_iterative_request(server: ServerProc
     answer = ask(server.http_port, "GET", "/v2/models/iterative_sequence/stats").json()
     (statistics,) = answer["model_stats"]
     assert (statistics["inference_count"], statistics["execution_count"]) == (1, 3)
+    successes = {key: counted["success"] for key, counted in statistics["response_stats"].items()}
+    assert {key: success["count"] for key, success in successes.items()} == dict.fromkeys("012", 1)
 
 
 def test_an_implicit_state_is_kept_between_requests(server: ServerProcess) -> None:
