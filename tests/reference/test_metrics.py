@@ -28,21 +28,31 @@ READ_ATTEMPTS_MAX = 400
 LIMIT_S = 10.0
 QUANTILES = "summary_quantiles=0.5:0.05,bad,0.99:0.001"
 SETTINGS = ("summary_latencies=true", "histogram_latencies=true", QUANTILES)
-CACHE_FLAG = "--cache-config=local,size=1048576"
+CACHE_BYTES = 2**20
+CACHE_FLAG = f"--cache-config=local,size={CACHE_BYTES}"
 
 PROGRAM = """
-import dataclasses, sys, trio
-from tritrio.cli import log_to_stderr, parse_options
+import sys
+from pathlib import Path
+
+import trio
+
+from tritrio.memory.cache_config import LocalConfig
+from tritrio.options import ServerOptions
 from tritrio.server import serve_until_signal
 
-settings, *arguments = sys.argv[1:]
-log_to_stderr(verbose=False)
-options = dataclasses.replace(
-    parse_options(arguments), metrics_config=tuple(settings.split(";")), metrics_interval_s=0.2
+settings, cache_bytes, repository, *flags = sys.argv[1:]
+given = dict(flag.removeprefix("--").replace("-", "_").split("=", 1) for flag in flags)
+options = ServerOptions(
+    model_repositories=(Path(repository),),
+    cache=LocalConfig(int(cache_bytes)),
+    metrics_config=tuple(settings.split(";")),
+    metrics_interval_s=0.2,
+    **{name: int(text) if name.endswith("_port") else text for name, text in given.items()},
 )
 sys.exit(not trio.run(serve_until_signal, options))
 """
-"""Our server with options of metrics."""
+"""Our server with options of metrics; the flags are ports and addresses."""
 
 TAGS = 'metric_tags { key: "team" value: "say \\"hi\\"" }\n'
 CACHED = "response_cache { enable: true }\n"
@@ -140,8 +150,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     command += [f"--metrics-config={setting}" for setting in SETTINGS]
     reference = _start([*command, "--metrics-interval-ms=200"], directory / "reference.log")
     try:
-        command = [sys.executable, "-c", PROGRAM, ";".join(SETTINGS)]
-        command += ["--model-repository", str(repository), *flags]
+        command = [sys.executable, "-c", PROGRAM, ";".join(SETTINGS), str(CACHE_BYTES)]
+        command.append(str(repository))
         ours = _start(command, directory / "ours.log")
         try:
             for server in (ours, reference):
