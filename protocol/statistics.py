@@ -227,10 +227,13 @@ class ModelStatistics:
 
     def record_response(self, index: int, took_ns: int, *, failed: bool) -> None:
         """Count one response of a decoupled model, the `index`-th of its request from 0."""
-        response = self._response(index)
-        _add(response.compute_infer, took_ns)
-        _add(response.compute_output, 0)
-        _add(response.fail if failed else response.success, took_ns)
+        response = self.responses.get(index) or self._response(index)
+        infer, ended = response.compute_infer, response.fail if failed else response.success
+        infer.count += 1
+        infer.ns += took_ns
+        response.compute_output.count += 1
+        ended.count += 1
+        ended.ns += took_ns
 
     def record_empty_response(self, index: int, took_ns: int) -> None:
         """Count the end of a request of a decoupled model that came without a response."""
