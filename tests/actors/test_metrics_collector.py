@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -13,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.grpc_client import OK
+from tests.support.http_client import request_bytes
 from tests.support.memory_server import MemoryServer, memory_server
 from tritrio.actors.metrics_collector import SAMPLES_A_TURN, ModelCollector, render, render_in_turns
-from tritrio.actors.routing_table import UNLOADED, ModelState
 from tritrio.protocol.errors import FailureReason
 from tritrio.protocol.statistics import ModelStatistics
 
@@ -149,17 +150,34 @@ def test_models_of_namespaces_say_theirs_and_others_have_no_such_label() -> None
     ]
 
 
-async def test_a_model_that_was_unloaded_is_no_longer_reported(
+async def test_a_load_on_request_reports_as_one_at_the_start_and_an_unload_ends_it(
     autojump_clock: MockClock, models: Path
 ) -> None:
-    async with memory_server(models) as server:
-        before = samples(server, "plain")
-        version = server.core.router.table.find("plain")
-        version.state, version.reason = ModelState.UNAVAILABLE, UNLOADED
-        assert samples(server, "plain") == {}
-        assert set(samples(server, "batched")) == set(before)
-        version.state, version.reason = ModelState.READY, ""
-        assert samples(server, "plain") == before, "nothing tells a later load from that at start"
+    options: dict[str, Any] = {"model_control": "explicit", "startup_models": ("plain",)}
+    async with memory_server(models, **options) as server:
+        client = server.http()
+
+        async def control(model: str, what: str) -> None:
+            client.send(request_bytes(f"/v2/repository/models/{model}/{what}", b"{}"))
+            assert (await client.response()).status == 200
+            await wait_all_tasks_blocked()
+
+        def lines(model: str) -> list[str]:
+            """The names and labels of everything about a model."""
+            text = render(server.parts.metrics).decode()
+            found = [line.rpartition(" ")[0] for line in text.splitlines() if line[0] != "#"]
+            named = f'model="{model}"'
+            return sorted(line.replace(named, "model") for line in found if named in line)
+
+        early = lines("plain")
+        assert len(set(early)) == len(early) > 0
+        assert lines("batched") == []
+        for _ in range(2):  # the second time it replaces what is loaded
+            await control("batched", "load")
+            assert lines("batched") == early
+        await control("batched", "unload")
+        assert lines("batched") == []
+        assert lines("plain") == early
 
 
 async def test_a_scrape_of_many_models_lets_requests_go_on(autojump_clock: MockClock) -> None:
