@@ -8,7 +8,7 @@ the reply finishes them. That halves the cost of an inference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import final
 
@@ -92,7 +92,11 @@ class GrpcConnection:
         self._scope = trio.CancelScope()
         self._calls: dict[int, GrpcStream] = {}
         self._direct = DirectCalls(
-            methods=direct, session=self._session, has_room=self._has_room, ended=self._direct_ended
+            methods=direct,
+            session=self._session,
+            has_room=self._has_room,
+            ended=self._direct_ended,
+            spawn=self._spawn,
         )
         self._nursery: trio.Nursery | None = None
         self._output = Wakeup()  # set when there may be something to write
@@ -255,6 +259,10 @@ class GrpcConnection:
         self._nursery.start_soon(self._serve, call)
 
     # Calls with a task.
+
+    def _spawn(self, run: Callable[[], Awaitable[None]]) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(run)
 
     async def _serve(self, call: GrpcStream) -> None:
         try:

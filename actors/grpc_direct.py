@@ -7,7 +7,7 @@ halves the cost of an inference over gRPC.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol, final
 
@@ -34,7 +34,7 @@ _log = logging.getLogger("tritrio.grpc")
 
 
 class DirectMethod(Protocol):
-    """A unary method whose calls have no task.
+    """A unary method most of whose calls have no task.
 
     Attributes:
       path: "/package.Service/Method".
@@ -42,8 +42,13 @@ class DirectMethod(Protocol):
 
     path: str
 
-    def start(self, message: Buffer, arrived_s: float) -> Reply:
-        """Submit what a message asks for, or raise `RequestError`."""
+    def start(self, message: Buffer, arrived_s: float) -> Reply | Awaitable[list[Buffer]]:
+        """Submit what a message asks for, or raise `RequestError`.
+
+        Returns:
+          Where the answer will come; or, if there is work for a thread, an awaitable of the encoded
+          answer, which may raise `RequestError` and gets a task.
+        """
 
     def finish(self, reply: Reply) -> list[Buffer]:
         """Return the encoded answer in a reply that has it, or raise `RequestError`."""
@@ -57,15 +62,17 @@ class _DirectCall:
       arrived_s: When the call began, in clock seconds.
       message: Its request, once received.
       reply: Where its answer comes, once started.
+      scope: Its task's, if it has one.
     """
 
-    __slots__ = ("arrived_s", "message", "method", "reply")
+    __slots__ = ("arrived_s", "message", "method", "reply", "scope")
 
     def __init__(self, method: DirectMethod, arrived_s: float) -> None:
         self.method = method
         self.arrived_s = arrived_s
         self.message: Buffer | None = None
         self.reply: Reply | None = None
+        self.scope: trio.CancelScope | None = None
 
 
 @final
@@ -77,6 +84,7 @@ class DirectCalls:
       session: The connection's session.
       has_room: Whether an answer of so many bytes fits into the budget, which then has it.
       ended: Called when a call has ended and its last bytes are in the session's output.
+      spawn: Runs the task of a call that needs one, for as long as the connection lives.
 
     Attributes:
       refuse: Whether calls that become complete are refused, for lack of room in the budget.
@@ -89,11 +97,13 @@ class DirectCalls:
         session: GrpcSession,
         has_room: Callable[[int], bool],
         ended: Callable[[], None],
+        spawn: Callable[[Callable[[], Awaitable[None]]], None],
     ) -> None:
         self._methods = methods
         self._session = session
         self._has_room = has_room
         self._ended = ended
+        self._spawn = spawn
         self._calls: dict[int, _DirectCall] = {}
         self._deadlines = Deadlines[int]()  # by stream id
         self._deadline_added = Wakeup()
@@ -144,7 +154,11 @@ class DirectCalls:
 
     def unstarted(self) -> list[int]:
         """Return the calls whose request is still coming; ending them loses no work."""
-        return [stream_id for stream_id, call in self._calls.items() if call.reply is None]
+        return [
+            stream_id
+            for stream_id, call in self._calls.items()
+            if call.reply is None and call.scope is None
+        ]
 
     def end(
         self, stream_id: int, status: Status, message: str, retry_after_s: float | None = None
@@ -168,16 +182,42 @@ class DirectCalls:
                 raise RequestError(ErrorCode.INTERNAL, "expected one request message, got none")
             if self.refuse:
                 raise RequestError(ErrorCode.UNAVAILABLE, BUDGET_USED_UP)
-            call.reply = call.method.start(call.message, call.arrived_s)
+            started = call.method.start(call.message, call.arrived_s)
         except RequestError as error:
             self._fail(stream_id, error)
         except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
             self._fail(stream_id, server_fault(call.method.path))
         else:
-            if call.reply.has_response:
+            if not isinstance(started, Reply):
+                call.scope = trio.CancelScope()
+                self._spawn(partial(self._run, stream_id, call, started))
+                return
+            call.reply = started
+            if started.has_response:
                 self._finish(stream_id, call)
             else:
-                call.reply.notify = partial(self._finish, stream_id, call)
+                started.notify = partial(self._finish, stream_id, call)
+
+    async def _run(
+        self, stream_id: int, call: _DirectCall, answer: Awaitable[list[Buffer]]
+    ) -> None:
+        """Wait for the answer of a call that has a task, and send it."""
+        assert call.scope is not None
+        buffers: list[Buffer] = []
+        fault: RequestError | None = None
+        with call.scope:
+            try:
+                buffers = await answer
+            except RequestError as error:
+                fault = error
+            except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
+                fault = server_fault(call.method.path)
+        if self._calls.get(stream_id) is not call:
+            return  # it has ended meanwhile
+        if fault is None:
+            self._answer(stream_id, buffers)
+        else:
+            self._fail(stream_id, fault)
 
     def _finish(self, stream_id: int, call: _DirectCall) -> None:
         """Send the answer; called by whoever sent the reply, which it must not harm."""
@@ -190,6 +230,9 @@ class DirectCalls:
         except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
             self._fail(stream_id, server_fault(call.method.path))
             return
+        self._answer(stream_id, buffers)
+
+    def _answer(self, stream_id: int, buffers: list[Buffer]) -> None:
         size = 0
         for buffer in buffers:
             size += len(buffer)
@@ -208,6 +251,8 @@ class DirectCalls:
         self._deadlines.discard(stream_id)
         if call.reply is not None:
             call.reply.close()
+        if call.scope is not None:
+            call.scope.cancel()
 
 
 def server_fault(path: str) -> RequestError:

@@ -27,8 +27,10 @@ from ..protocol.tensors import Buffer
 from .grpc_stream import GrpcStream
 from .inference import refuse_decoupled, submit
 from .model_control import ModelControl
+from .region_access import RegionAccess, require
 from .reply import Reply
 from .router import Router
+from .routing_table import ModelVersion
 from .server_info import ServerInfo
 
 STREAM_REQUESTS_MAX = 1024
@@ -38,21 +40,28 @@ which is flow control's own back-pressure. More than any model's queue needs to 
 GRPC_ERROR_KEY = "triton_grpc_error"
 """Metadata key with which a client asks that errors end its stream as gRPC errors."""
 
-_SERVICE = "inference.GRPCInferenceService"
+SERVICE = "inference.GRPCInferenceService"
+"""The service of the inference protocol and its extensions."""
 
-_Method: TypeAlias = Callable[[Any], Awaitable[Any]]
+UnaryMethod: TypeAlias = Callable[[Any], Awaitable[Any]]
 
 
 @final
 class ModelInfer:
-    """The ModelInfer method, which has no task of its own: see `grpc_connection.DirectMethod`."""
+    """The ModelInfer method, mostly without a task of its own: see `grpc_direct.DirectMethod`.
 
-    path = f"/{_SERVICE}/ModelInfer"
+    Args:
+      router: Where models are found.
+      regions: Where tensors in shared memory are; None for a server without.
+    """
 
-    def __init__(self, router: Router) -> None:
+    path = f"/{SERVICE}/ModelInfer"
+
+    def __init__(self, router: Router, regions: RegionAccess | None = None) -> None:
         self._router = router
+        self._regions = regions
 
-    def start(self, message: Buffer, arrived_s: float) -> Reply:
+    def start(self, message: Buffer, arrived_s: float) -> Reply | Awaitable[list[Buffer]]:
         """Submit the request in a message.
 
         Raises:
@@ -61,7 +70,17 @@ class ModelInfer:
         request = decode_model_infer(message)
         version = self._router.table.find(request.model_name, request.model_version)
         refuse_decoupled(version, "ModelInfer")
+        if request.shared_memory is not None:
+            return self._infer_in_regions(version, request, arrived_s)
         return submit(version, request, arrived_s)
+
+    async def _infer_in_regions(
+        self, version: ModelVersion, request: InferRequest, arrived_s: float
+    ) -> list[Buffer]:
+        response = await require(self._regions).infer(version, request, arrived_s)
+        if response.error is not None:
+            raise response.error
+        return encode_model_infer_response(response, request)
 
     def finish(self, reply: Reply) -> list[Buffer]:
         """Return the response message, once the reply has its response.
@@ -79,15 +98,23 @@ class ModelInfer:
 class InferenceService:
     """Answers the service's methods; holds no state of its own."""
 
-    def __init__(self, *, router: Router, control: ModelControl, info: ServerInfo) -> None:
+    def __init__(
+        self,
+        *,
+        router: Router,
+        control: ModelControl,
+        info: ServerInfo,
+        regions: RegionAccess | None = None,
+    ) -> None:
         self._router = router
         self._control = control
         self._info = info
+        self._regions = regions
 
     def mapping(self) -> dict[str, Handler]:
         """Return path -> grpclib handler, for all methods but ModelInfer."""
         handlers = {
-            f"/{_SERVICE}/ModelStreamInfer": Handler(
+            f"/{SERVICE}/ModelStreamInfer": Handler(
                 self._model_stream_infer,
                 Cardinality.STREAM_STREAM,
                 pb.ModelInferRequest,
@@ -95,12 +122,12 @@ class InferenceService:
             ),
         }
         for name, method, request_type, reply_type in self._unary_methods():
-            handlers[f"/{_SERVICE}/{name}"] = Handler(
-                _unary(method), Cardinality.UNARY_UNARY, request_type, reply_type
+            handlers[f"/{SERVICE}/{name}"] = Handler(
+                unary(method), Cardinality.UNARY_UNARY, request_type, reply_type
             )
         return handlers
 
-    def _unary_methods(self) -> list[tuple[str, _Method, type[Any], type[Any]]]:
+    def _unary_methods(self) -> list[tuple[str, UnaryMethod, type[Any], type[Any]]]:
         return [
             ("ServerLive", self._server_live, pb.ServerLiveRequest, pb.ServerLiveResponse),
             ("ServerReady", self._server_ready, pb.ServerReadyRequest, pb.ServerReadyResponse),
@@ -147,7 +174,7 @@ class InferenceService:
     # Inference.
 
     async def _model_stream_infer(self, stream: GrpcStream) -> None:
-        await _InferStream(stream, self._router).serve()
+        await _InferStream(stream, self._router, self._regions).serve()
 
     # Health, metadata and the rest.
 
@@ -214,7 +241,9 @@ class InferenceService:
         return pb.RepositoryModelUnloadResponse()
 
 
-def _unary(method: _Method) -> Callable[[GrpcStream], Awaitable[None]]:
+def unary(method: UnaryMethod) -> Callable[[GrpcStream], Awaitable[None]]:
+    """Return the grpclib handler function of a method with one request and one reply."""
+
     async def handle(stream: GrpcStream) -> None:
         message = await stream.recv_message()
         if message is None:
@@ -254,9 +283,10 @@ class _InferStream:
     errors.
     """
 
-    def __init__(self, stream: GrpcStream, router: Router) -> None:
+    def __init__(self, stream: GrpcStream, router: Router, regions: RegionAccess | None) -> None:
         self._stream = stream
         self._router = router
+        self._regions = regions
         self._ordered: deque[_InFlight] = deque()
         self._ordered_arrived = trio.Event()
         self._free = trio.CapacityLimiter(STREAM_REQUESTS_MAX)
@@ -305,7 +335,11 @@ class _InferStream:
                 entry.empty_final = request.empty_final_response
                 version = self._router.table.find(request.model_name, request.model_version)
                 decoupled = version.spec.decoupled
-                entry.reply = submit(version, request, trio.current_time())
+                now_s = trio.current_time()
+                if request.shared_memory is None:
+                    entry.reply = submit(version, request, now_s)
+                else:
+                    entry.reply = await require(self._regions).submit(version, request, now_s)
             except RequestError as error:
                 if error.code is ErrorCode.INTERNAL:
                     self._end_with(error)  # not a ModelInferRequest at all
@@ -331,6 +365,8 @@ class _InferStream:
     async def _sent(self, response: InferResponse, request: InferRequest) -> bool:
         """Write one response; False if it cannot be written, which ends its request alone."""
         try:
+            if request.shared_memory is not None:
+                await require(self._regions).write(request, response)
             await self._stream.send_buffers(encode_stream_response(response, request))
         except RequestError as error:
             if self._grpc_errors:

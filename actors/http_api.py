@@ -40,6 +40,7 @@ from .http_service import Answer
 from .http_stream import HttpStream
 from .inference import count_refusal, refuse_decoupled, submit
 from .model_control import ModelControl
+from .region_access import RegionAccess, require
 from .reply import Reply
 from .router import Router
 from .routing_table import ModelVersion
@@ -69,6 +70,7 @@ class HttpApi:
       info: The server metadata.
       input_bytes_max: Most bytes of JSON, of one JSON tensor and of a raw body.
       budget: Bounds what compressed requests inflate to.
+      regions: Where tensors in shared memory are; None for a server without.
     """
 
     def __init__(
@@ -79,11 +81,13 @@ class HttpApi:
         info: ServerInfo,
         input_bytes_max: int,
         budget: ByteBudget,
+        regions: RegionAccess | None = None,
     ) -> None:
         self._router = router
         self._control = control
         self._info = info
         self._budget = budget
+        self._regions = regions
         self._input_bytes_max = input_bytes_max
         self._codec_threads = trio.CapacityLimiter(CODEC_THREADS_MAX)
         self._methods: dict[RouteName, HttpMethod] = {
@@ -231,7 +235,20 @@ class HttpApi:
         except RequestError as error:
             count_refusal(version, error, arrived_s)
             raise
+        if infer.shared_memory is not None:
+            return self._infer_in_regions(infer, version, arrived_s)
         return submit(version, infer, arrived_s)
+
+    async def _infer_in_regions(
+        self, infer: InferRequest, version: ModelVersion, arrived_s: float
+    ) -> HttpResponse:
+        """Answer a request with tensors in shared memory."""
+        try:
+            response = await require(self._regions).infer(version, infer, arrived_s)
+        except RequestError as error:
+            return _refused(error)
+        finished = self.finish(infer, response)
+        return finished if isinstance(finished, HttpResponse) else await finished
 
     async def _infer_on_thread(
         self, request: HttpRequest, route: Route, version: ModelVersion, arrived_s: float
@@ -264,6 +281,8 @@ class HttpApi:
         try:
             # The version may have been replaced meanwhile, and take no more requests.
             version = self._router.table.find(route.model, route.version)
+            if infer.shared_memory is not None:
+                return await self._infer_in_regions(infer, version, arrived_s)
             answer = submit(version, infer, arrived_s)
             return await self._wait(answer) if held_bytes else answer
         except RequestError as error:

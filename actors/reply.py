@@ -111,7 +111,12 @@ class Reply:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def close(self) -> None:
-        """Stop waiting: cancels the request unless its final response was sent; idempotent."""
+        """Stop waiting: cancels the request unless its final response was sent; idempotent.
+
+        Shared memory that is held for the request is let go either way.
+        """
+        if self.request.shared_memory is not None:
+            self.request.shared_memory.release()
         self._responses.clear()
         self.notify = None  # which knows the receiver, which knows this: a cycle
         if self._done:

@@ -21,14 +21,10 @@ from .protobuf_wire import (
     read_text,
     read_varint,
 )
-from .request_parameters import (
-    requested_output,
-    shared_memory_region,
-    take_parameters,
-    unknown_region,
-)
+from .request_parameters import requested_output, take_parameters
 from .request_rules import RANK_MAX
 from .requests import InferRequest, ParameterValue, RequestedOutput
+from .shared_tensors import RegionSlice, region_slice, shared_tensors
 from .tensors import Buffer, Shape, Tensor
 from .wording import quoted
 
@@ -87,7 +83,7 @@ def decode_model_infer(message: Buffer) -> InferRequest:
 
     Raises:
       RequestError: INTERNAL if the bytes are no such message, INVALID_ARG for a fault in what it
-        says, NOT_FOUND for a shared memory region.
+        says.
     """
     key, length, request_id = _prefix_key(message)
     prefix = _prefixes.get(key) if length else None
@@ -206,6 +202,7 @@ def _parse(message: Buffer, key: bytes) -> InferRequest:
                 raise invalid_argument(f"output {quoted(output.name)} is requested more than once")
             outputs[output.name] = output
     request.outputs = tuple(outputs.values())
+    request.shared_memory = shared_tensors({}, request.outputs)
     take_parameters(request, _request_parameters(parameters), grpc=True)
     if key and in_order:
         _keep(key, request, inputs)
@@ -229,16 +226,17 @@ def _give_data(request: InferRequest, inputs: dict[str, _Input], raws: list[Buff
     """Give each input its data: from its contents or the next raw contents."""
     model = quoted(request.model_name)
     unused = iter(raws)
+    places: dict[str, RegionSlice] = {}
     for name, given in inputs.items():
         where = f"input {quoted(name)} of model {model}"
-        values = {key: value for key, (_, value) in given.parameters.items()}
-        region = shared_memory_region(values, where)
+        place = region_slice(_tensor_parameters(given.parameters, where), where)
         shape = tuple(given.shape)
-        if region is not None:
+        if place is not None:
             if given.contents:
                 raise invalid_argument(f"{where} may have contents or shared memory, got both")
-            raise unknown_region(region)
-        if given.contents:
+            places[name] = place
+            tensor = Tensor(name, given.datatype, shape, raw=b"")
+        elif given.contents:
             if raws:
                 raise invalid_argument(
                     f"{where} has contents, but the request has raw_input_contents; use only one "
@@ -256,6 +254,8 @@ def _give_data(request: InferRequest, inputs: dict[str, _Input], raws: list[Buff
                 )
             tensor = Tensor(name, given.datatype, shape, raw=b"" if raw is None else raw)
         request.inputs[name] = tensor
+    if places:
+        request.shared_memory = shared_tensors(places, request.outputs)
 
 
 def _read_input(reader: FieldReader, start: int, stop: int) -> _Input:
@@ -298,7 +298,7 @@ def _read_output(reader: FieldReader, start: int, stop: int) -> RequestedOutput:
             name = read_text(reader.data, begin, end)
         elif number == 2:
             _read_parameter(reader, begin, end, parameters)
-    values = {key: value for key, (_, value) in parameters.items()}
+    values = _tensor_parameters(parameters, f"output {quoted(name)}")
     return requested_output(name, values, grpc=True)
 
 
@@ -333,6 +333,19 @@ def _read_choice(reader: FieldReader, start: int, stop: int, parameter: Paramete
         elif number == 4 and kind == FIXED64:
             parameter = (4, _DOUBLE.unpack_from(reader.data, begin)[0])
     return parameter
+
+
+def _tensor_parameters(
+    parameters: dict[str, Parameter], tensor: str
+) -> dict[str, ParameterValue | None]:
+    """Return the values; refuse a kind that those of shared memory may not have."""
+    for key, (kind, _) in parameters.items():
+        if kind == _UINT64_PARAM and key.startswith("shared_memory_"):
+            raise invalid_argument(
+                f"parameter {quoted(key)} of {tensor} must be a string_param for the region and an "
+                "int64_param for offset and byte size, got uint64_param"
+            )
+    return {key: value for key, (_, value) in parameters.items()}
 
 
 def _request_parameters(parameters: dict[str, Parameter]) -> dict[str, ParameterValue]:

@@ -165,11 +165,15 @@ def encode_infer_response(
         classes.
     """
     binary_default = request.binary_default
+    shared = request.shared_memory
     wanted = {output.name: output.binary for output in request.outputs}
     texts: list[bytes] = []
     parts: list[Buffer] = [b""]
     for tensor in requested_outputs(response, request):
         name = tensor.name
+        if shared is not None and name in shared.outputs:
+            texts.append(_output_start(name, tensor.datatype, tensor.shape) + b"}")
+            continue
         binary = wanted.get(name)
         if binary or (binary is None and binary_default):
             raw = tensor.raw
@@ -197,7 +201,7 @@ def prints_much(response: InferResponse, request: InferRequest) -> bool:
         size += len(raw) if raw is not None else _printed_bytes(tensor)
     if size <= PRINTED_BYTES_MAX:
         return False
-    wanted = {output.name: output.binary for output in request.outputs}
+    wanted = {output.name: output.place or output.binary for output in request.outputs}
     for tensor in response.outputs:
         binary = wanted.get(tensor.name)
         if binary or (binary is None and request.binary_default):

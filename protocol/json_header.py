@@ -11,19 +11,16 @@ from .dtypes import ITEM_SIZE_BYTES
 from .errors import RequestError, invalid_argument
 from .json_tensors import tensor_from_json
 from .json_text import parse_object
-from .request_parameters import (
-    requested_output,
-    shared_memory_region,
-    take_parameters,
-    unknown_region,
-)
+from .request_parameters import requested_output, take_parameters
 from .request_rules import INT64_MAX, RANK_MAX
 from .requests import InferRequest, RequestedOutput
+from .shared_tensors import RegionSlice, region_slice, shared_tensors
 from .tensors import Shape, Tensor
 from .wording import quoted, shown
 
 InputHeader: TypeAlias = tuple[str, str, Shape, int, Tensor | None]
-"""Name, datatype, shape, and either the size of its blob in bytes or its tensor."""
+"""Name, datatype, shape, and either the size of its blob in bytes or its tensor. An input in
+shared memory has a blob of no bytes."""
 
 
 @final
@@ -48,15 +45,16 @@ def parse_header(text: bytes, limit_bytes: int) -> RequestHeader:
     """Return what the JSON part of a request says; tensors given inline are converted.
 
     Raises:
-      RequestError: INVALID_ARG, naming the member at fault; NOT_FOUND for a shared memory region.
+      RequestError: INVALID_ARG, naming the member at fault.
     """
     document = parse_object(text, "the request")
     request = InferRequest("")
     request.id = _text(document, "id", "the request", "")
     take_parameters(request, _object(document, "parameters", "the request"), grpc=False)
     inputs: dict[str, InputHeader] = {}
+    places: dict[str, RegionSlice] = {}
     for index, item in enumerate(_objects(document, "inputs")):
-        header = _input(item, index, limit_bytes)
+        header = _input(item, index, limit_bytes, places)
         if header[0] in inputs:
             raise invalid_argument(f"input {quoted(header[0])} is listed more than once")
         inputs[header[0]] = header
@@ -71,23 +69,27 @@ def parse_header(text: bytes, limit_bytes: int) -> RequestHeader:
                 raise invalid_argument(f"output {quoted(output.name)} is requested more than once")
             outputs[output.name] = output
     request.outputs = tuple(outputs.values())
+    request.shared_memory = shared_tensors(places, request.outputs)
     return RequestHeader(request, list(inputs.values()))
 
 
-def _input(item: dict[str, Any], index: int, limit_bytes: int) -> InputHeader:
+def _input(
+    item: dict[str, Any], index: int, limit_bytes: int, places: dict[str, RegionSlice]
+) -> InputHeader:
+    """Return what an input says; where one lies in shared memory is added to `places`."""
     where = f"input {index}"
     name = _text(item, "name", where)
     where = f"input {quoted(name)}"
     datatype = _datatype(_text(item, "datatype", where), where)
     shape = _shape(item, where)
     parameters = _object(item, "parameters", where)
-    region = shared_memory_region(parameters, where)
+    place = region_slice(parameters, where)
     given = [
         option
         for option, present in (
             ("data", "data" in item),
             ("binary_data_size", "binary_data_size" in parameters),
-            ("shared_memory_region", region is not None),
+            ("shared_memory_region", place is not None),
         )
         if present
     ]
@@ -96,8 +98,9 @@ def _input(item: dict[str, Any], index: int, limit_bytes: int) -> InputHeader:
             f"{where} must have exactly one of 'data', 'binary_data_size' and "
             f"'shared_memory_region', got {' and '.join(given) or 'none'}"
         )
-    if region is not None:
-        raise unknown_region(region)
+    if place is not None:
+        places[name] = place
+        return name, datatype, shape, 0, None
     if "data" in item:
         tensor = tensor_from_json(name, datatype, shape, item["data"], limit_bytes)
         return name, datatype, shape, 0, tensor

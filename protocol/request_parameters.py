@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from .errors import ErrorCode, RequestError, invalid_argument
 from .requests import InferRequest, RequestedOutput
+from .shared_tensors import region_slice
 from .wording import quoted, shown
 
 RESERVED_PREFIX: Final = "triton_"
@@ -82,9 +83,9 @@ def requested_output(name: str, given: Mapping[str, Any], *, grpc: bool) -> Requ
     binary: bool | None = None
     if "binary_data" in given and not grpc:
         binary = _boolean("binary_data", given["binary_data"])
-    region = shared_memory_region(given, f"output {quoted(name)}")
-    if region is not None:
-        if count:
+    place = region_slice(given, f"output {quoted(name)}")
+    if place is not None:
+        if "classification" in given:
             raise invalid_argument(
                 f"output {quoted(name)} may have 'shared_memory_region' or 'classification', "
                 "got both"
@@ -94,37 +95,7 @@ def requested_output(name: str, given: Mapping[str, Any], *, grpc: bool) -> Requ
                 f"output {quoted(name)} may have 'shared_memory_region' or 'binary_data' true, "
                 "got both"
             )
-        raise unknown_region(region)
-    return RequestedOutput(name, binary=binary, classification_count=count)
-
-
-def shared_memory_region(given: Mapping[str, Any], tensor: str) -> str | None:
-    """Return the region a tensor's parameters name, or None if they name none."""
-    region = given.get("shared_memory_region")
-    if "shared_memory_region" in given and type(region) is not str:
-        raise invalid_argument(
-            f"parameter 'shared_memory_region' of {tensor} must be a string, got {shown(region)}"
-        )
-    for key in ("shared_memory_offset", "shared_memory_byte_size"):
-        if key not in given:
-            continue
-        value = given[key]
-        if type(value) is not int or not 0 <= value < _UINT64_END:
-            raise invalid_argument(
-                f"parameter '{key}' of {tensor} must be a non-negative int64, got {shown(value)}"
-            )
-        if region is None:
-            raise invalid_argument(
-                f"parameter '{key}' of {tensor} needs 'shared_memory_region' beside it"
-            )
-    return region
-
-
-def unknown_region(region: str) -> RequestError:
-    """Return the error for a shared memory region that nobody registered."""
-    return RequestError(
-        ErrorCode.NOT_FOUND, f"shared memory region {quoted(region)} is not registered"
-    )
+    return RequestedOutput(name, binary=binary, classification_count=count, place=place)
 
 
 def _boolean(key: str, value: object) -> bool:

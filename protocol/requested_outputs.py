@@ -37,6 +37,8 @@ CLASSIFIED_DATATYPES: Final = frozenset(
 def requested_outputs(response: InferResponse, request: InferRequest | None) -> list[Tensor]:
     """Return the outputs a client gets, in the order the model gave them.
 
+    Those that go into shared memory are given without their data.
+
     Args:
       response: Without an error.
       request: Says what was asked for; None, or no outputs in it, means all.
@@ -48,12 +50,19 @@ def requested_outputs(response: InferResponse, request: InferRequest | None) -> 
         return response.outputs
     counts = {output.name: output.classification_count for output in request.outputs}
     outputs = [tensor for tensor in response.outputs if tensor.name in counts]
+    if request.shared_memory is not None:
+        places = request.shared_memory.outputs
+        outputs = [_without_data(tensor) if tensor.name in places else tensor for tensor in outputs]
     if any(counts.values()):
         return [
             _classified(tensor, counts[tensor.name], request) if counts[tensor.name] else tensor
             for tensor in outputs
         ]
     return outputs
+
+
+def _without_data(tensor: Tensor) -> Tensor:
+    return Tensor(tensor.name, tensor.datatype, tensor.shape, raw=b"")
 
 
 def _classified(tensor: Tensor, count: int, request: InferRequest) -> Tensor:

@@ -7,11 +7,14 @@ changes.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .errors import RequestError
 from .model_spec import ModelSpec
 from .tensors import Tensor
+
+if TYPE_CHECKING:
+    from .shared_tensors import RegionSlice, SharedTensors
 
 ParameterValue: TypeAlias = bool | int | float | str
 Parameters: TypeAlias = dict[str, ParameterValue]
@@ -26,9 +29,10 @@ class RequestedOutput:
         HTTP only: gRPC answers are always binary.
       classification_count: How many top classes to return instead of the tensor; 0 is off.
       parameters: What else the client attached to the output.
+      place: Where in shared memory the tensor is to be put; None for the response itself.
     """
 
-    __slots__ = ("binary", "classification_count", "name", "parameters")
+    __slots__ = ("binary", "classification_count", "name", "parameters", "place")
 
     def __init__(
         self,
@@ -37,11 +41,13 @@ class RequestedOutput:
         binary: bool | None = None,
         classification_count: int = 0,
         parameters: Parameters | None = None,
+        place: RegionSlice | None = None,
     ) -> None:
         self.name = name
         self.binary = binary
         self.classification_count = classification_count
         self.parameters = parameters
+        self.place = place
 
 
 class InferRequest:
@@ -67,6 +73,8 @@ class InferRequest:
       spec: What the request was checked against, set by `request_rules`; None before.
       call: The call of a model that the request is part of, also as a step of an ensemble; None for
         requests of clients. Known to whoever keeps calls from waiting for themselves.
+      shared_memory: Which tensors lie in shared memory, and where; None for most requests. Inputs
+        there are empty until a frontend has read them, which is before the request is checked.
       cancelled: True once nobody waits for the answer. Written on the event loop, read anywhere.
     """
 
@@ -86,6 +94,7 @@ class InferRequest:
         "sequence_end",
         "sequence_id",
         "sequence_start",
+        "shared_memory",
         "spec",
         "timeout_us",
     )
@@ -107,6 +116,7 @@ class InferRequest:
         self.batch_size = 1
         self.spec: ModelSpec | None = None
         self.call: Any = None
+        self.shared_memory: SharedTensors | None = None
         self.cancelled = False
 
     def without_inputs(self, model_name: str, model_version: str) -> InferRequest:
@@ -127,6 +137,8 @@ class InferRequest:
         copy.sequence_end = self.sequence_end
         copy.empty_final_response = self.empty_final_response
         copy.call = self.call
+        if self.shared_memory is not None:
+            copy.shared_memory = self.shared_memory.copy()
         return copy
 
     def __repr__(self) -> str:

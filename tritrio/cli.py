@@ -188,6 +188,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="most bytes of request bodies and unsent responses held at once",
     )
     add(
+        "--allow-client-shm",
+        type=_boolean,
+        default=False,
+        metavar="BOOL",
+        help="let clients on this machine register shared memory",
+    )
+    add(
         "--log-verbose",
         type=_verbosity,
         default=False,
@@ -348,6 +355,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
         strict_readiness=given.strict_readiness,
         auto_complete_config=not given.disable_auto_complete_config,
         exit_timeout_s=given.exit_timeout_secs,
+        allow_client_shared_memory=given.allow_client_shm,
         backend_settings=backend_settings,
         model_control=given.model_control_mode,
         cache=_cache_config(parser, given),

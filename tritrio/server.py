@@ -23,18 +23,22 @@ from .actors.frontend import Frontend
 from .actors.grpc_connection import GrpcConnection, GrpcSettings
 from .actors.grpc_health import HealthService
 from .actors.grpc_service import InferenceService, ModelInfer
+from .actors.grpc_shared_memory import GrpcSharedMemory
 from .actors.http_api import HttpApi
 from .actors.http_asgi import HttpApplication
 from .actors.http_connection import HttpConnection, HttpSettings
 from .actors.http_generate import GenerateMethods
+from .actors.http_shared_memory import HttpSharedMemory
 from .actors.management_frontend import AsgiFrontend, ManagementApplication
 from .actors.metrics_collector import ModelCollector
+from .actors.region_access import RegionAccess
 from .actors.router import Router
 from .actors.routing_table import ModelState
 from .actors.server_info import ServerInfo
 from .actors.system_monitor import SystemMonitor
 from .memory.budget import ByteBudget
 from .memory.response_cache import LocalCache
+from .memory.shared_memory import SharedMemoryRegions
 from .options import ServerOptions
 from .protocol.errors import RequestError
 from .protocol.metrics_config import parse_metrics_config
@@ -83,18 +87,28 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
     """Wire the frontends to a core."""
     router, budget = core.router, core.budget
     info = ServerInfo(options.server_id, __version__)
+    shared_memory = SharedMemoryRegions(allowed=options.allow_client_shared_memory)
+    regions = RegionAccess(regions=shared_memory, budget=budget)
     api = HttpApi(
         router=router,
         control=core.control,
         info=info,
         input_bytes_max=options.http_input_bytes_max,
         budget=budget,
+        regions=regions,
     )
     generate = GenerateMethods(router=router, input_bytes_max=options.http_input_bytes_max)
     api.extend(generate.mapping())
-    service = InferenceService(router=router, control=core.control, info=info)
-    infer = ModelInfer(router)
-    handlers = {**service.mapping(), **HealthService(router=router).mapping()}
+    api.extend(HttpSharedMemory(shared_memory).mapping())
+    service = InferenceService(
+        router=router, control=core.control, info=info, regions=regions
+    )
+    infer = ModelInfer(router, regions)
+    handlers = {
+        **service.mapping(),
+        **GrpcSharedMemory(shared_memory).mapping(),
+        **HealthService(router=router).mapping(),
+    }
     grpc_settings = GrpcSettings()
     metrics = CollectorRegistry()
     system = SystemMonitor(interval_s=options.metrics_interval_s) if options.cpu_metrics else None
