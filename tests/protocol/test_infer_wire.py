@@ -107,31 +107,6 @@ def test_an_input_without_elements_needs_no_data() -> None:
     assert decode(message(("A", "INT32", [0, 3]))).inputs["A"].array.shape == (0, 3)
 
 
-def test_shared_memory_faults() -> None:
-    made = message(("A", "INT32", [1]))
-    parameters = made.inputs[0].parameters
-    parameters["shared_memory_byte_size"].int64_param = 4
-    with Refused("'shared_memory_byte_size'", "'A'", "'shared_memory_region'"):
-        decode(made)
-    made.raw_input_contents.append(bytes(4))
-    for _ in range(2):  # refused also once its prefix was seen
-        with Refused("'shared_memory_byte_size'"):
-            decode(made)
-    del made.raw_input_contents[:]
-    parameters["shared_memory_region"].string_param = "r"
-    with Refused("'r'", code=ErrorCode.NOT_FOUND):
-        decode(made)
-    made.inputs[0].contents.int_contents.append(1)
-    with Refused("'A'", "'m'", "both"):
-        decode(made)
-    parameters["shared_memory_offset"].bool_param = True
-    with Refused("'shared_memory_offset'", "'A'", "int64"):
-        decode(made)
-    parameters["shared_memory_region"].int64_param = 1
-    with Refused("'shared_memory_region'", "'A'", "string"):
-        decode(made)
-
-
 def test_an_input_twice_is_refused() -> None:
     with Refused("'A'", "more than once"):
         decode(message(("A", "INT32", [1]), ("A", "INT32", [1]), raws=(b"", b"")))
@@ -220,10 +195,6 @@ def test_classification_is_a_positive_int64() -> None:
         setattr(output.parameters["classification"], kind, value)
         with Refused("'classification'", "'O'", "integer >= 1"):
             decode(made)
-    output.parameters["classification"].int64_param = 1
-    output.parameters["shared_memory_region"].string_param = "r"
-    with Refused("'classification'", "'shared_memory_region'"):
-        decode(made)
 
 
 # Malformed messages.

@@ -149,12 +149,6 @@ def test_output_parameters_are_checked() -> None:
 
     (output,) = decode(outputs(classification=3, binary_data=True)).outputs
     assert (output.name, output.classification_count, output.binary) == ("OUT", 3, True)
-    with Refused("'shared_memory_region'", "'classification'"):
-        decode(outputs(shared_memory_region="r", classification=1))
-    with Refused("'shared_memory_region'", "'binary_data'"):
-        decode(outputs(shared_memory_region="r", binary_data=True))
-    with Refused("'r'", code=ErrorCode.NOT_FOUND):
-        decode(outputs(shared_memory_region="r", shared_memory_byte_size=4))
     with Refused("'binary_data'", "a boolean"):
         decode(outputs(binary_data=1))
     with Refused("'classification'", "integer >= 0"):

@@ -207,16 +207,6 @@ def test_one_source_of_data_is_needed() -> None:
         decode(body({"name": "IN", "shape": [1], "datatype": "INT32"}))
 
 
-def test_shared_memory_of_an_unknown_region_is_not_found() -> None:
-    parameters = {"shared_memory_region": "r", "shared_memory_byte_size": 4}
-    tensor = {"name": "IN", "shape": [1], "datatype": "INT32", "parameters": parameters}
-    with Refused("'r'", code=ErrorCode.NOT_FOUND):
-        decode(body(tensor))
-    del parameters["shared_memory_region"]
-    with Refused("'shared_memory_byte_size'", "'IN'", "'shared_memory_region'"):
-        decode(body(tensor))
-
-
 @pytest.mark.parametrize(
     ("datatype", "hint"), [("int32", "'INT32'"), ("TYPE_FP32", "'FP32'"), ("STRING", "'BYTES'")]
 )
