@@ -246,7 +246,7 @@ class HttpApi:
         try:
             response = await require(self._regions).infer(version, infer, arrived_s)
         except RequestError as error:
-            return _refused(error)
+            return refused(error)
         finished = self.finish(infer, response)
         return finished if isinstance(finished, HttpResponse) else await finished
 

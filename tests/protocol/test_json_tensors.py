@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from tritrio.protocol.errors import ErrorCode
 from tritrio.protocol.json_tensors import tensor_from_json
 from tritrio.protocol.model_spec import InputSpec
 from tritrio.protocol.tensors import Tensor

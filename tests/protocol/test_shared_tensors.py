@@ -21,7 +21,7 @@ from .infer_specs import Refused, answer, body, json_input, spec
 REGION = "shared_memory_region"
 OFFSET = "shared_memory_offset"
 SIZE = "shared_memory_byte_size"
-PLACE = {REGION: "r", OFFSET: 8, SIZE: 4}
+PLACE: dict[str, Any] = {REGION: "r", OFFSET: 8, SIZE: 4}
 
 
 def decode_http(text: bytes, header_length: int | None = None) -> InferRequest:
@@ -57,7 +57,8 @@ def shared(request: InferRequest) -> SharedTensors:
 
 
 def test_an_http_request_says_where_its_tensors_are() -> None:
-    outputs = [{"name": "OUT", "parameters": {REGION: "s", SIZE: 16}}, {"name": "OTHER"}]
+    place = {REGION: "s", SIZE: 16}
+    outputs: list[dict[str, Any]] = [{"name": "OUT", "parameters": place}, {"name": "OTHER"}]
     for _ in range(2):  # read, and kept
         made = decode_http(body(http_input(**PLACE), outputs=outputs))
         assert shared(made).inputs == {"IN": ("r", 8, 4)}

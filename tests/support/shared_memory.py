@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-DIRECTORY = Path("/dev/shm")  # noqa: S108 - where Linux has them
+DIRECTORY = Path("/dev/shm")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _numbers = count()
 
@@ -37,3 +37,8 @@ def read_at(path: Path, size: int, offset: int = 0) -> bytes:
     with path.open("rb") as file:
         file.seek(offset)
         return file.read(size)
+
+
+def size_of(path: Path) -> int:
+    """The bytes of an object."""
+    return path.stat().st_size
