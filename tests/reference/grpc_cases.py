@@ -287,8 +287,6 @@ def not_yet(method: str, message: object) -> Case[Call]:
 NOT_YET = [
     not_yet("TraceSetting", pb.TraceSettingRequest()),
     not_yet("LogSettings", pb.LogSettingsRequest()),
-    not_yet("SystemSharedMemoryStatus", pb.SystemSharedMemoryStatusRequest()),
-    not_yet("CudaSharedMemoryStatus", pb.CudaSharedMemoryStatusRequest()),
 ]
 
 UNSET = pb.InferParameter()

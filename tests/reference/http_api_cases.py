@@ -164,8 +164,6 @@ NOT_YET = [
     not_yet(get("/v2/trace/setting")),
     not_yet(get("/v2/models/identity/trace/setting")),
     not_yet(get("/v2/logging")),
-    not_yet(get("/v2/systemsharedmemory/status")),
-    not_yet(get("/v2/cudasharedmemory/status")),
 ]
 
 CASES: list[Case[Http]] = [*HEALTH, *METADATA, *CONFIG, *STATISTICS, *REPOSITORY, *ROUTES, *NOT_YET]

@@ -164,6 +164,30 @@ class TritonPythonModel:
         return None
 '''
 
+HELD = '''
+import pathlib
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    """Says `started` in the directory PLACE, and answers once there is `go`."""
+
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        place = pb_utils.get_input_tensor_by_name(request, "PLACE").as_numpy().flat[0]
+        place = pathlib.Path(place.decode())
+        (place / "started").touch()
+        while not (place / "go").exists():
+            time.sleep(0.005)
+        output = pb_utils.Tensor("OUTPUT0", np.array([7], np.int32))
+        return pb_utils.InferenceResponse([output])
+'''
+
 BROKEN = '''
 class TritonPythonModel:
     """Cannot be loaded."""
@@ -250,6 +274,11 @@ MODELS = {
     "faults": (
         FAULTS,
         _config(0, [_tensor("MODE", "BYTES", "1")], [_tensor("OUTPUT0", "FP32", "2")]),
+        [1],
+    ),
+    "held": (
+        HELD,
+        _config(0, [_tensor("PLACE", "BYTES", "1")], [_tensor("OUTPUT0", "INT32", "1")]),
         [1],
     ),
     "repeat": (

@@ -116,7 +116,7 @@ def start_reference(repository: Path, log: Path) -> Server:
 def start_ours(repository: Path, log: Path) -> Server:
     """Start our server on `repository`, without waiting for it."""
     command = [sys.executable, "-m", "tritrio", "--model-repository", str(repository), *FLAGS]
-    return _start(command, log)
+    return _start([*command, "--allow-client-shm=true"], log)  # which the reference always does
 
 
 def _start(command: list[str], log: Path) -> Server:

@@ -14,6 +14,7 @@ from . import (
     test_metrics,
     test_python_api,
     test_scheduling,
+    test_shared_memory,
     test_statistics,
 )
 from .cases import Case, Differs
@@ -29,12 +30,14 @@ def test_the_document_has_a_row_for_every_declared_difference() -> None:
         *stream_cases.CASES,
         *raw_grpc_cases.CASES,
         *(case for group in test_scheduling.GROUPS for case in group),
+        *test_shared_memory.CASES,
         *test_python_api.CASES,
         *test_python_api.CALLS,
     ]
     declared = {case.expected.why for case in every if isinstance(case.expected, Differs)}
     declared |= {test_statistics.FAILURES_ROW, test_statistics.RESPONSES_ROW}
     declared.add(test_metrics.METRICS_ROW)
+    declared.add(test_shared_memory.IN_USE_ROW)
     document = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
     assert set(ROW.findall(document)) == declared
 
@@ -46,6 +49,7 @@ def test_no_two_cases_of_a_kind_have_the_same_name() -> None:
         stream_cases.CASES,
         raw_grpc_cases.CASES,
         *test_scheduling.GROUPS,
+        test_shared_memory.CASES,
         test_python_api.CASES,
         test_python_api.CALLS,
     ]
