@@ -1,7 +1,8 @@
 """The gRPC calls that have no task: one decode, one wait for a reply, one encode.
 
 The connection's receiving task starts them, and whoever sends the reply finishes them. That
-halves the cost of an inference over gRPC.
+halves the cost of an inference over gRPC. The exception are calls with work for a thread, such as
+those with tensors in shared memory: they get a task.
 """
 
 from __future__ import annotations

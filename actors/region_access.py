@@ -1,13 +1,13 @@
 """Inference with tensors in shared memory.
 
-Inputs are read before a request is queued, outputs written before its response is encoded. Small
-tensors are copied on the event loop, large ones on a thread, so each such request has a task, which
-waits for its copies.
+Inputs are read before a request is queued, outputs written before its response is encoded. Few
+bytes are copied on the event loop, many on a thread, so each such request has a task, which waits
+for its copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar, TypeVarTuple, final
 
 import trio
@@ -16,7 +16,7 @@ from ..memory.budget import BUDGET_USED_UP, ByteBudget
 from ..memory.shared_memory import SharedMemoryRegions, SystemRegion
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.requests import InferRequest, InferResponse
-from ..protocol.shared_tensors import SharedTensors
+from ..protocol.shared_tensors import RegionSlice, SharedTensors
 from ..protocol.tensors import Buffer, Tensor
 from .inference import count_refusal, submit
 from .reply import Reply
@@ -26,7 +26,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 INLINE_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of a tensor that is copied on the event loop: a tenth of a millisecond."""
+"""Bytes of a request or response that are copied on the event loop: a tenth of a millisecond."""
 
 COPY_THREADS_MAX: Final = 2
 """Threads that copy at the same time; a few of them use up what a memory bus gives."""
@@ -100,15 +100,16 @@ class RegionAccess:
         shared = _shared(request)
         try:
             regions = self._hold(shared)
-            for name, place in shared.inputs.items():
-                region = regions[place.region]
+            sizes = [place.byte_size for place in shared.inputs.values()]
+            contents = await self._copy(sum(sizes), regions, _read_all, regions, shared.inputs)
+            for name, raw in contents.items():
                 empty = request.inputs[name]
-                data = await self._read(region, place.offset, place.byte_size)
-                request.inputs[name] = Tensor(name, empty.datatype, empty.shape, raw=data)
-        except (RequestError, trio.Cancelled) as error:
+                request.inputs[name] = Tensor(name, empty.datatype, empty.shape, raw=raw)
+        except BaseException as error:
             shared.release()
-            refusal = error if isinstance(error, RequestError) else _LEFT
-            count_refusal(version, refusal, arrived_s)
+            refusal = _LEFT if isinstance(error, trio.Cancelled) else error
+            if isinstance(refusal, RequestError):
+                count_refusal(version, refusal, arrived_s)
             raise
         try:
             return submit(version, request, arrived_s)
@@ -129,17 +130,11 @@ class RegionAccess:
         """
         if response.error is not None:
             return
-        for region, offset, tensor in _fitting_outputs(request, response):
-            raw = tensor.raw
-            if len(raw) <= INLINE_BYTES_MAX:
-                region.write(offset, raw)
-            else:
-                await self._in_thread(region, region.write, offset, raw)
-
-    async def _read(self, region: SystemRegion, offset: int, byte_size: int) -> Buffer:
-        if byte_size <= INLINE_BYTES_MAX:
-            return region.read(offset, byte_size)
-        return await self._in_thread(region, region.read, offset, byte_size)
+        hold = _shared(request).hold
+        assert isinstance(hold, _Hold), "a request that was not submitted here, or is released"
+        outputs = _fitting_outputs(_shared(request), hold.regions, response)
+        size = sum([len(raw) for *_, raw in outputs])
+        await self._copy(size, hold.regions, _write_all, outputs)
 
     def _hold(self, shared: SharedTensors) -> dict[str, SystemRegion]:
         """Hold the regions of a request and room for its inputs, until it is released.
@@ -159,16 +154,22 @@ class RegionAccess:
         shared.hold = _Hold(self._regions, regions, self._budget, input_bytes)
         return regions
 
-    async def _in_thread(
-        self, region: SystemRegion, copy: Callable[[*Ts], T], *arguments: *Ts
+    async def _copy(
+        self,
+        byte_size: int,
+        regions: Mapping[str, SystemRegion],
+        copy: Callable[[*Ts], T],
+        *arguments: *Ts,
     ) -> T:
-        """Copy on a thread, for which the region stays open even if the request ends."""
-        self._regions.hold([region])
+        """Copy so many bytes, at once or on a thread, for which the regions stay open."""
+        if byte_size <= INLINE_BYTES_MAX:
+            return copy(*arguments)
+        self._regions.hold(regions.values())  # the request may end before the thread does
         try:
             result = await trio.to_thread.run_sync(copy, *arguments, limiter=self._threads)
             await trio.lowlevel.checkpoint_if_cancelled()  # a thread is not cut short
         finally:
-            self._regions.let_go([region])
+            self._regions.let_go(regions.values())
         return result
 
 
@@ -203,14 +204,25 @@ def _shared(request: InferRequest) -> SharedTensors:
     return request.shared_memory
 
 
+def _read_all(
+    regions: Mapping[str, SystemRegion], places: Mapping[str, RegionSlice]
+) -> dict[str, bytes]:
+    return {
+        name: regions[place.region].read(place.offset, place.byte_size)
+        for name, place in places.items()
+    }
+
+
+def _write_all(outputs: list[tuple[SystemRegion, int, Buffer]]) -> None:
+    for region, offset, raw in outputs:
+        region.write(offset, raw)
+
+
 def _fitting_outputs(
-    request: InferRequest, response: InferResponse
-) -> list[tuple[SystemRegion, int, Tensor]]:
-    """Return region, offset and tensor of what is to be written, once it is known to fit."""
-    shared = _shared(request)
-    hold = shared.hold
-    assert isinstance(hold, _Hold), "a request that was not submitted here, or is released"
-    outputs: list[tuple[SystemRegion, int, Tensor]] = []
+    shared: SharedTensors, regions: Mapping[str, SystemRegion], response: InferResponse
+) -> list[tuple[SystemRegion, int, Buffer]]:
+    """Return region, offset and data of what is to be written, once it is known to fit."""
+    outputs: list[tuple[SystemRegion, int, Buffer]] = []
     for tensor in response.outputs:
         place = shared.outputs.get(tensor.name)
         if place is None:
@@ -221,5 +233,5 @@ def _fitting_outputs(
                 f"output '{tensor.name}' was given {place.byte_size} bytes of shared memory, but "
                 f"needs {tensor.byte_size}",
             )
-        outputs.append((hold.regions[place.region], place.offset, tensor))
+        outputs.append((regions[place.region], place.offset, tensor.raw))
     return outputs

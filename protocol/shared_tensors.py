@@ -53,12 +53,6 @@ class SharedTensors:
         self.outputs = outputs
         self.hold: Hold | None = None
 
-    @property
-    def byte_size(self) -> int:
-        """Most bytes that are read and written for one response."""
-        slices = (*self.inputs.values(), *self.outputs.values())
-        return sum([place.byte_size for place in slices])
-
     def copy(self) -> SharedTensors:
         """Return the same places, for a request of its own."""
         return SharedTensors(self.inputs, self.outputs)

@@ -199,6 +199,21 @@ async def test_a_call_that_is_reset_while_it_has_a_task_leaves_nothing(
         assert server.counts("plain") == (0, 1, 0)  # the other one executes
 
 
+async def test_a_graceful_stop_waits_for_calls_with_a_task(
+    autojump_clock: MockClock, models: Path, item: Path
+) -> None:
+    async with server_with(models, item, seconds={"plain": 1.0}) as server:
+        message = grpc_message(ROW, None, ("r", 0, 12))
+        call = server.grpc().call("ModelInfer", message)
+        http = server.http()
+        http.send(request_bytes(INFER, orjson.dumps(http_body(ROW, None, ("r", 64, 12)))))
+        await wait_all_tasks_blocked()
+        server.begin_shutdown()
+        assert await call.done() == OK
+        assert (await http.response()).status == 200
+        assert read_at(item, 12) == read_at(item, 12, 64) == ROW.tobytes()
+
+
 async def test_inputs_count_in_the_budget_until_the_answer(
     autojump_clock: MockClock, models: Path, item: Path
 ) -> None:
