@@ -20,6 +20,7 @@ from ..protocol.shared_tensors import RegionSlice, SharedTensors
 from ..protocol.tensors import Buffer, Tensor
 from .inference import count_refusal, submit
 from .reply import Reply
+from .router import Router
 from .routing_table import ModelVersion
 
 T = TypeVar("T")
@@ -63,11 +64,13 @@ class RegionAccess:
     """Copies tensors from and to the registered regions.
 
     Args:
+      router: Where models are found.
       regions: What clients have registered.
       budget: Has room for the inputs that are copied, as long as their request holds them.
     """
 
-    def __init__(self, *, regions: SharedMemoryRegions, budget: ByteBudget) -> None:
+    def __init__(self, *, router: Router, regions: SharedMemoryRegions, budget: ByteBudget) -> None:
+        self._router = router
         self._regions = regions
         self._budget = budget
         self._threads = trio.CapacityLimiter(COPY_THREADS_MAX)
@@ -112,6 +115,8 @@ class RegionAccess:
                 count_refusal(version, refusal, arrived_s)
             raise
         try:
+            # The version may have been replaced meanwhile, and take no more requests.
+            version = self._router.table.find(request.model_name, request.model_version)
             return submit(version, request, arrived_s)
         except RequestError:
             shared.release()

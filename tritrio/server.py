@@ -88,7 +88,7 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
     router, budget = core.router, core.budget
     info = ServerInfo(options.server_id, __version__)
     shared_memory = SharedMemoryRegions(allowed=options.allow_client_shared_memory)
-    regions = RegionAccess(regions=shared_memory, budget=budget)
+    regions = RegionAccess(router=router, regions=shared_memory, budget=budget)
     api = HttpApi(
         router=router,
         control=core.control,
@@ -100,9 +100,7 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
     generate = GenerateMethods(router=router, input_bytes_max=options.http_input_bytes_max)
     api.extend(generate.mapping())
     api.extend(HttpSharedMemory(shared_memory).mapping())
-    service = InferenceService(
-        router=router, control=core.control, info=info, regions=regions
-    )
+    service = InferenceService(router=router, control=core.control, info=info, regions=regions)
     infer = ModelInfer(router, regions)
     handlers = {
         **service.mapping(),

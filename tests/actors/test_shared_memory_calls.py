@@ -114,8 +114,10 @@ async def test_a_server_without_shared_memory_says_so(
 ) -> None:
     async with memory_server(models) as server:
         router, budget = server.core.router, server.parts.budget
-        info = ServerInfo("test", "1")
-        api = HttpApi(router=router, info=info, input_bytes_max=1000, budget=budget)
+        control, info = server.core.control, ServerInfo("test", "1")
+        api = HttpApi(
+            router=router, control=control, info=info, input_bytes_max=1000, budget=budget
+        )
         api.extend(HttpSharedMemory(None).mapping())
         for path, body in (
             (f"{SYSTEM}/region/r/register", b"{}"),
@@ -132,7 +134,7 @@ async def test_a_server_without_shared_memory_says_so(
         with pytest.raises(RequestError) as caught:
             await answer  # type: ignore[misc]
         assert caught.value.code is ErrorCode.UNAVAILABLE
-        service = InferenceService(router=router, info=info)
+        service = InferenceService(router=router, control=control, info=info)
         handlers = service.mapping() | GrpcSharedMemory(None).mapping()
         end, stream_end = connection()
         connected = GrpcConnection(
