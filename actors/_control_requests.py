@@ -25,7 +25,8 @@ class Ring(Protocol):
 class ControlRequests:
     """Lets threads wait for loads and unloads.
 
-    Lifetime: after `close` everything is refused, and nobody waits any more.
+    Lifetime: made on the event loop's thread. After `close` everything is refused, and nobody
+    waits any more.
 
     Args:
       ring: Rings the event loop.
@@ -43,6 +44,7 @@ class ControlRequests:
         self._waiting: dict[_Asked, None] = {}
         self._waited: set[int | None] = set()
         self._closed = False
+        self._loop_thread = threading.get_ident()
         self._lock = threading.Lock()  # of what is asked, and of whether it is closed
 
     def __repr__(self) -> str:
@@ -62,6 +64,12 @@ class ControlRequests:
             raise RequestError(
                 ErrorCode.UNAVAILABLE,
                 "loading and unloading models on request needs a server with model control",
+            )
+        if threading.get_ident() == self._loop_thread:
+            raise RequestError(
+                ErrorCode.UNAVAILABLE,
+                "an async execute runs on the server's event loop, which must not block: load and "
+                "unload models with trio.to_thread.run_sync()",
             )
         asked = _Asked(start, caller)
         with self._lock:

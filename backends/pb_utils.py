@@ -19,7 +19,7 @@ from ..protocol.dtypes import BYTES, CONFIG_NUMBERS, NUMPY_DTYPES, PROTOCOL_NAME
 from ..protocol.errors import RequestError
 from ..protocol.tensors import Array, Buffer, decode_bytes_elements, encode_bytes_elements
 from .pb_calls import ResponseIterator
-from .pb_context import ModelContext, required_context, required_server
+from .pb_context import required_context, required_server
 from .pb_metrics import Metric, MetricFamily
 from .pb_model_config import ModelConfig
 from .pb_objects import (
@@ -39,7 +39,6 @@ from .pb_request import (
     PreferredMemory,
 )
 from .pb_tensor import Tensor, TritonModelException
-from .server_link import ServerLink
 
 __all__ = [
     "TRITONSERVER_MEMORY_CPU",
@@ -189,7 +188,7 @@ def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | N
     Raises:
       TritonModelException: it cannot be loaded, or not on request.
     """
-    context, server = _required_control("load_model()")
+    context, server = required_server("load_model()")
     contents = {name.removeprefix("file:"): content for name, content in (files or {}).items()}
     load = partial(server.load_model, caller=context.number)
     _ask(load, model_name, config or None, contents)
@@ -201,7 +200,7 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
     Raises:
       TritonModelException: it cannot be unloaded, or not on request.
     """
-    context, server = _required_control("unload_model()")
+    context, server = required_server("unload_model()")
     unload = partial(server.unload_model, caller=context.number)
     _ask(partial(unload, model_name, unload_dependents=unload_dependents))
 
@@ -210,17 +209,6 @@ def is_model_ready(model_name: str, model_version: str = "") -> bool:
     """Return whether a version of a model, or with "" any version, takes requests."""
     _, server = required_server("is_model_ready()")
     return server.is_model_ready(model_name, model_version)
-
-
-def _required_control(what: str) -> tuple[ModelContext, ServerLink]:
-    """Return who asks, and the server that answers once a model was loaded or unloaded."""
-    context, server = required_server(what)
-    if context.on_event_loop:
-        raise TritonModelException(
-            f"{what} waits, and an async execute runs on the server's event loop, which must not "
-            "block: call it with asyncio.to_thread() or trio.to_thread.run_sync()"
-        )
-    return context, server
 
 
 def _ask(function: Callable[..., None], *arguments: Any) -> None:

@@ -80,7 +80,6 @@ def failed_start(tmp_path: Path, repository: Path, *flags: str) -> str:
         ("surplus", ["surplus"]),
         ("--http-address=no.such.host.invalid", ["HTTP", "no.such.host.invalid"]),
         ("--log-verbose=-1", ["--log-verbose", "'-1'"]),
-        ("--model-control-mode=explicit", ["--model-control-mode", "'explicit' is not supported"]),
         ("--model-control-mode=poll", ["--model-control-mode", "'poll' is not supported"]),
         ("--model-control-mode=all", ["--model-control-mode", "none", "'all'"]),
     ],
