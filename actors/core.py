@@ -145,6 +145,7 @@ class Core:
         if self._deadline_s is None:
             self._deadline_s = trio.current_time() + self._exit_timeout_s
             self.router.begin_shutdown()
+            self._control.begin_close()
 
     async def stop(self) -> bool:
         """Let all models drain, within what is left of the exit timeout, and unload.

@@ -281,6 +281,7 @@ class HttpApi:
         try:
             # The version may have been replaced meanwhile, and take no more requests.
             version = self._router.table.find(route.model, route.version)
+            refuse_decoupled(version, "the infer endpoint")
             if infer.shared_memory is not None:
                 return await self._infer_in_regions(infer, version, arrived_s)
             answer = submit(version, infer, arrived_s)

@@ -7,6 +7,7 @@ the new ones are READY, then they are found in place of the old ones, which fini
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -30,6 +31,10 @@ from .served_models import Running, ServedModels
 
 MODEL_LOADS_MAX = 4
 """Models loaded at a time: Triton's default of `--model-load-thread-count`."""
+
+PYTHON = "python"
+"""The backend whose models are code: modules, functions and classes that hold each other, and what
+is global in them. Python would collect them some day, without a look at how large that is."""
 
 ALL_MODELS = "*"
 """Stands for every model there is, among those that explicit control loads at the start."""
@@ -224,6 +229,10 @@ class Repository:
 
     async def _drain(self, versions: list[Running], gone: list[str]) -> None:
         await self._end(versions)
+        code = any(running.version.config.backend == PYTHON for running in versions)
+        versions.clear()
+        if code and not self._stopped.is_set():
+            gc.collect()
         for name in gone:
             if not self._stopped.is_set() and not await self.finder.find(name):
                 self.models.forget(name)

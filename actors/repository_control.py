@@ -71,11 +71,15 @@ class RepositoryControl:
         """Take requests from now on."""
         self._opened = True
 
-    async def close(self) -> None:
-        """Take no more requests, and end those there are; returns once they have ended."""
+    def begin_close(self) -> None:
+        """Take no more requests, and end those there are."""
         self._closed = True
         for scope in self._scopes:
             scope.cancel()
+
+    async def close(self) -> None:
+        """Do as `begin_close`, and wait until every request has ended."""
+        self.begin_close()
         if self._turns:
             self._idle = trio.Event()
             await self._idle.wait()

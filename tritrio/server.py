@@ -255,6 +255,8 @@ class Server:
             nursery.start_soon(self._cancel_when_stopped, starting)
             try:
                 with starting:
+                    if options.model_control != "none":
+                        settle_heap()  # before the models, which may go
                     core = await start_core(options, nursery)
                 if not starting.cancelled_caught:
                     in_time = await self._serve(core, task_status)
@@ -295,7 +297,8 @@ class Server:
                 if parts.system is not None and bound.metrics is not None:
                     nursery.start_soon(parts.system.run)
                 _log_addresses(bound)
-                settle_heap()
+                if options.model_control == "none":
+                    settle_heap()
                 task_status.started(bound)
                 await self._stop.wait()
                 in_time = await self._drain(core, frontends)
@@ -371,8 +374,9 @@ def _first_message(group: BaseExceptionGroup[BaseException]) -> str:
 def settle_heap() -> None:
     """Spare the garbage collector what cannot be garbage.
 
-    What start-up made stays until the end, and an inference makes no cycles, so that collections
-    at Python's usual pace would cost a tenth of the processor and find nothing.
+    What start-up made stays until the end (models too, unless they are loaded on request), and an
+    inference makes no cycles, so that collections at Python's usual pace would cost a tenth of the
+    processor and find nothing.
     """
     gc.collect()
     gc.freeze()
