@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 import pytest
 import trio
@@ -18,8 +19,11 @@ from tests.support.controlling import (
     configure,
     controlled,
     index,
+    touch,
 )
 from tests.support.fake_device import FakeDevices
+from tests.support.http_client import infer_body, request_bytes
+from tests.support.memory_server import memory_server, write_models
 from tritrio.actors._repository_scan import find_model
 from tritrio.actors.repository_control import OPERATIONS_MAX
 from tritrio.protocol.errors import ErrorCode, RequestError
@@ -208,3 +212,21 @@ async def test_a_load_that_fails_is_tried_again(autojump_clock: MockClock, tmp_p
         with pytest.raises(RequestError, match="model 'a' failed to load: Internal: the disk"):
             await core.control.load("a")
         assert (await answer(core, "a")).error is None
+
+
+async def test_a_large_request_goes_to_the_model_there_is_once_it_is_decoded(
+    tmp_path: Path,
+) -> None:
+    options: dict[str, Any] = {"model_control": "explicit", "startup_models": ("plain",)}
+    async with memory_server(write_models(tmp_path), **options) as server:
+        client = server.http()
+        old = server.core.router.table.find("plain")
+        packed = gzip.compress(infer_body([[1]]) + b" " * 40_000_000)
+        headers = ["Content-Encoding: gzip"]
+        client.send(request_bytes("/v2/models/plain/infer", packed, headers=headers))
+        await wait_all_tasks_blocked()  # on the thread that decodes
+        touch(tmp_path / "plain" / "config.pbtxt")
+        await server.core.control.load("plain")
+        assert (await client.response()).rows == [[1]]
+        assert old.statistics.success.count == 0
+        assert server.core.router.table.find("plain").statistics.success.count == 1
