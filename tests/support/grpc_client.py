@@ -15,7 +15,7 @@ import numpy as np
 import trio
 from tritonclient.grpc import service_pb2 as pb
 
-from tests.support.memory_stream import ClientEnd
+from tests.support.memory_stream import End
 
 GOAWAY = 7
 SERVICE = "/inference.GRPCInferenceService"
@@ -127,7 +127,7 @@ class GrpcClient:
       window_bytes: Initial flow-control window of each stream.
     """
 
-    def __init__(self, end: ClientEnd, *, window_bytes: int = 65_535) -> None:
+    def __init__(self, end: End, *, window_bytes: int = 65_535) -> None:
         self.end = end
         self.calls: dict[int, Call] = {}
         self.goaways: list[tuple[float, int]] = []

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import trio
 
-from tests.support.memory_stream import ClientEnd
+from tests.support.memory_stream import End
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def infer_bytes(
 class HttpClient:
     """One HTTP/1.1 connection."""
 
-    def __init__(self, end: ClientEnd) -> None:
+    def __init__(self, end: End) -> None:
         self.end = end
         self.buffer = b""
 

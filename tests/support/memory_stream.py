@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from typing import Protocol
 
 import trio
 
@@ -103,6 +104,16 @@ class ServerEnd:
         self._outgoing.end()
         self._incoming.reset()
         await trio.lowlevel.checkpoint()
+
+
+class End(Protocol):
+    """What a client talks through."""
+
+    def write(self, data: bytes) -> None: ...
+    async def read(self, size_max: int = ...) -> bytes: ...
+    def half_close(self) -> None: ...
+    def close(self) -> None: ...
+    def reset(self) -> None: ...
 
 
 class ClientEnd:

@@ -51,3 +51,6 @@ class SocketEnd:
             linger = struct.pack("ii", 1, 0)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self._waits.close()
+
+    def reset(self) -> None:
+        self.close(reset=True)
