@@ -29,6 +29,7 @@ from ..protocol.grpc_session import (
     MessageReceived,
     WindowOpened,
 )
+from ..protocol.restricted_apis import RestrictedMethods
 from ..protocol.tensors import Buffer
 from ._connection_watch import ConnectionWatch, Patience, Phase
 from ._wakeup import Wakeup
@@ -60,6 +61,7 @@ class GrpcSettings:
       limits: Bounds of the session.
       patience: Timeouts. Channels may idle for two hours, as Triton's keep-alive allows.
       inflate_threads: Bounds the threads that inflate messages.
+      restricted: The calls that need a key; None for none.
     """
 
     limits: GrpcLimits = field(default_factory=GrpcLimits)
@@ -67,6 +69,7 @@ class GrpcSettings:
     inflate_threads: trio.CapacityLimiter = field(
         default_factory=lambda: trio.CapacityLimiter(INFLATE_THREADS_MAX)
     )
+    restricted: RestrictedMethods | None = None
 
 
 @final
@@ -87,6 +90,7 @@ class GrpcConnection:
         self._lease = Lease(budget)
         self._settings = settings
         self._patience = settings.patience
+        self._restricted = settings.restricted
         self._session = GrpcSession(settings.limits)
         self._watch = ConnectionWatch()
         self._scope = trio.CancelScope()
@@ -237,6 +241,11 @@ class GrpcConnection:
 
     def _start(self, event: CallStarted) -> None:
         stream_id, now_s = event.stream_id, trio.current_time()
+        if self._restricted is not None:
+            refusal = self._restricted.refusal(event.path, event.metadata)
+            if refusal is not None:
+                self._session.end_call(stream_id, Status.UNAVAILABLE, refusal)
+                return
         if self._direct.start(event, now_s):
             return
         handler = self._handlers.get(event.path)

@@ -17,6 +17,7 @@ from grpclib.const import Status
 
 from ..memory.budget import BUDGET_USED_UP
 from ..protocol.errors import ErrorCode, RequestError
+from ..protocol.grpc_headers import CallHead
 from ..protocol.grpc_session import (
     CallCancelled,
     CallEvent,
@@ -43,8 +44,10 @@ class DirectMethod(Protocol):
 
     path: str
 
-    def start(self, message: Buffer, arrived_s: float) -> Reply | Awaitable[list[Buffer]]:
-        """Submit what a message asks for, or raise `RequestError`.
+    def start(
+        self, message: Buffer, arrived_s: float, head: CallHead
+    ) -> Reply | Awaitable[list[Buffer]]:
+        """Submit what a message asks for, or raise `RequestError`; `head` has the metadata.
 
         Returns:
           Where the answer will come; or, if there is work for a thread, an awaitable of the encoded
@@ -61,16 +64,18 @@ class _DirectCall:
     Attributes:
       method: The method.
       arrived_s: When the call began, in clock seconds.
+      head: What its headers say.
       message: Its request, once received.
       reply: Where its answer comes, once started.
       scope: Its task's, if it has one.
     """
 
-    __slots__ = ("arrived_s", "message", "method", "reply", "scope")
+    __slots__ = ("arrived_s", "head", "message", "method", "reply", "scope")
 
-    def __init__(self, method: DirectMethod, arrived_s: float) -> None:
+    def __init__(self, method: DirectMethod, arrived_s: float, head: CallHead) -> None:
         self.method = method
         self.arrived_s = arrived_s
+        self.head = head
         self.message: Buffer | None = None
         self.reply: Reply | None = None
         self.scope: trio.CancelScope | None = None
@@ -125,7 +130,7 @@ class DirectCalls:
         method = self._methods.get(event.path)
         if method is None:
             return False
-        self._calls[event.stream_id] = _DirectCall(method, now_s)
+        self._calls[event.stream_id] = _DirectCall(method, now_s, event.head)
         if event.timeout_s is not None:
             self._deadlines.add(event.stream_id, now_s + event.timeout_s)
             self._deadline_added.set()
@@ -183,7 +188,7 @@ class DirectCalls:
                 raise RequestError(ErrorCode.INTERNAL, "expected one request message, got none")
             if self.refuse:
                 raise RequestError(ErrorCode.UNAVAILABLE, BUDGET_USED_UP)
-            started = call.method.start(call.message, call.arrived_s)
+            started = call.method.start(call.message, call.arrived_s, call.head)
         except RequestError as error:
             self._fail(stream_id, error)
         except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001

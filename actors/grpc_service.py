@@ -15,6 +15,8 @@ from grpclib.const import Cardinality, Handler
 
 from ..protocol import grpc_codec
 from ..protocol.errors import ErrorCode, RequestError
+from ..protocol.grpc_headers import CallHead
+from ..protocol.header_forwarding import GRPC_ERROR_KEY, HeaderForwarding
 from ..protocol.infer_wire import (
     decode_model_infer,
     encode_model_infer_response,
@@ -37,9 +39,6 @@ STREAM_REQUESTS_MAX = 1024
 """Most requests of one ModelStreamInfer stream in flight; then the stream is not read further,
 which is flow control's own back-pressure. More than any model's queue needs to stay full."""
 
-GRPC_ERROR_KEY = "triton_grpc_error"
-"""Metadata key with which a client asks that errors end its stream as gRPC errors."""
-
 SERVICE = "inference.GRPCInferenceService"
 """The service of the inference protocol and its extensions."""
 
@@ -57,17 +56,27 @@ class ModelInfer:
 
     path = f"/{SERVICE}/ModelInfer"
 
-    def __init__(self, router: Router, regions: RegionAccess | None = None) -> None:
+    def __init__(
+        self,
+        router: Router,
+        regions: RegionAccess | None = None,
+        forwarding: HeaderForwarding | None = None,
+    ) -> None:
         self._router = router
         self._regions = regions
+        self._forwarding = forwarding
 
-    def start(self, message: Buffer, arrived_s: float) -> Reply | Awaitable[list[Buffer]]:
+    def start(
+        self, message: Buffer, arrived_s: float, head: CallHead
+    ) -> Reply | Awaitable[list[Buffer]]:
         """Submit the request in a message.
 
         Raises:
           RequestError: it was refused.
         """
         request = decode_model_infer(message)
+        if self._forwarding is not None:
+            request.parameters |= self._forwarding.grpc_parameters(head.metadata)
         version = self._router.table.find(request.model_name, request.model_version)
         refuse_decoupled(version, "ModelInfer")
         if request.shared_memory is not None:
@@ -105,9 +114,11 @@ class InferenceService:
         control: ModelControl,
         info: ServerInfo,
         regions: RegionAccess | None = None,
+        forwarding: HeaderForwarding | None = None,
     ) -> None:
         self._router = router
         self._control = control
+        self._forwarding = forwarding
         self._info = info
         self._regions = regions
 
@@ -174,7 +185,7 @@ class InferenceService:
     # Inference.
 
     async def _model_stream_infer(self, stream: GrpcStream) -> None:
-        await _InferStream(stream, self._router, self._regions).serve()
+        await _InferStream(stream, self._router, self._regions, self._forwarding).serve()
 
     # Health, metadata and the rest.
 
@@ -283,10 +294,17 @@ class _InferStream:
     errors.
     """
 
-    def __init__(self, stream: GrpcStream, router: Router, regions: RegionAccess | None) -> None:
+    def __init__(
+        self,
+        stream: GrpcStream,
+        router: Router,
+        regions: RegionAccess | None,
+        forwarding: HeaderForwarding | None,
+    ) -> None:
         self._stream = stream
         self._router = router
         self._regions = regions
+        self._forwarding = forwarding
         self._ordered: deque[_InFlight] = deque()
         self._ordered_arrived = trio.Event()
         self._free = trio.CapacityLimiter(STREAM_REQUESTS_MAX)
@@ -333,6 +351,8 @@ class _InferStream:
                 request = decode_model_infer(data)
                 entry.request_id = request.id
                 entry.empty_final = request.empty_final_response
+                if self._forwarding is not None:
+                    request.parameters |= self._forwarding.grpc_parameters(self._stream.metadata)
                 version = self._router.table.find(request.model_name, request.model_version)
                 decoupled = version.spec.decoupled
                 now_s = trio.current_time()

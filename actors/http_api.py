@@ -23,6 +23,7 @@ from ..protocol.content_coding import (
     decompress,
 )
 from ..protocol.errors import ErrorCode, FailureReason, RequestError, invalid_argument
+from ..protocol.header_forwarding import HeaderForwarding
 from ..protocol.http_request import HttpRequest
 from ..protocol.http_response import (
     JSON_CONTENT_TYPE,
@@ -35,6 +36,7 @@ from ..protocol.http_routes import Route, RouteFault, RouteName, match
 from ..protocol.http_session import HttpFailure
 from ..protocol.json_codec import decode_infer, encode_infer_response, prints_much
 from ..protocol.requests import InferRequest, InferResponse
+from ..protocol.restricted_apis import RestrictedRoutes
 from ..protocol.tensors import Buffer
 from .http_service import Answer
 from .http_stream import HttpStream
@@ -71,6 +73,8 @@ class HttpApi:
       input_bytes_max: Most bytes of JSON, of one JSON tensor and of a raw body.
       budget: Bounds what compressed requests inflate to.
       regions: Where tensors in shared memory are; None for a server without.
+      restricted: The calls that need a key; None for none.
+      forwarding: Which headers become parameters of requests; None for none.
     """
 
     def __init__(
@@ -82,9 +86,13 @@ class HttpApi:
         input_bytes_max: int,
         budget: ByteBudget,
         regions: RegionAccess | None = None,
+        restricted: RestrictedRoutes | None = None,
+        forwarding: HeaderForwarding | None = None,
     ) -> None:
         self._router = router
         self._control = control
+        self._restricted = restricted
+        self._forwarding = forwarding
         self._info = info
         self._budget = budget
         self._regions = regions
@@ -116,6 +124,10 @@ class HttpApi:
         have none but the byte budget.
         """
         size = request.content_length
+        if self._restricted is not None:
+            refusal = self._restricted.refusal_of_body(request)
+            if refusal is not None:
+                return HttpFailure(403, refusal)
         if size is None or size <= self._input_bytes_max:
             return None
         if request.headers.get(b"inference-header-content-length", b"0") != b"0":
@@ -134,6 +146,10 @@ class HttpApi:
           closes; or, if there is work for a thread first, an awaitable of either. The awaitable
           has to be awaited or closed.
         """
+        if self._restricted is not None:  # before the verb, which may not say what there is
+            refusal = self._restricted.refusal(request)
+            if refusal is not None:
+                return error_response(403, refusal)
         try:
             route = match(request.method, request.path)
             if type(route) is Route:
@@ -232,6 +248,8 @@ class HttpApi:
             if json_bytes >= OFFLOAD_BYTES_MIN:
                 return self._infer_on_thread(request, route, version, arrived_s)
             infer = self._decode(body, header_length, route, version)
+            if self._forwarding is not None:
+                infer.parameters |= self._forwarding.http_parameters(request)
         except RequestError as error:
             count_refusal(version, error, arrived_s)
             raise
@@ -301,6 +319,8 @@ class HttpApi:
             headers.get(b"inference-header-content-length"), len(body)
         )
         infer = self._decode(body, header_length, route, version)
+        if self._forwarding is not None:
+            infer.parameters |= self._forwarding.http_parameters(request)
         return infer, 0 if body is request.body else len(body)
 
     def _expand(self, body: Buffer, coding: bytes) -> Buffer:

@@ -142,12 +142,17 @@ def match(method: bytes, path: bytes) -> Route | RouteFault:
       RequestError: INVALID_ARG; a name is not valid UTF-8 or has a bad escape, or the version is
         not a positive integer.
     """
-    route = _routes.get(path) or _find(path)
+    route = find(path)
     if route is None:
         return RouteFault.NOT_FOUND
     if method not in route.methods:
         return RouteFault.METHOD_NOT_ALLOWED
     return route
+
+
+def find(path: bytes) -> Route | None:
+    """Return the call that a path means with the right method, or None; faults as `match`."""
+    return _routes.get(path) or _find(path)
 
 
 def _find(path: bytes) -> Route | None:

@@ -36,6 +36,7 @@ from .actors.router import Router
 from .actors.routing_table import ModelState
 from .actors.server_info import ServerInfo
 from .actors.system_monitor import SystemMonitor
+from .header_rules import header_rules
 from .memory.budget import ByteBudget
 from .memory.response_cache import LocalCache
 from .memory.shared_memory import SharedMemoryRegions
@@ -84,8 +85,9 @@ class Parts:
 
 
 def build_parts(options: ServerOptions, core: Core) -> Parts:
-    """Wire the frontends to a core."""
+    """Wire the frontends to a core that `start_core` has started."""
     router, budget = core.router, core.budget
+    rules = header_rules(options)
     info = ServerInfo(options.server_id, __version__)
     shared_memory = SharedMemoryRegions(allowed=options.allow_client_shared_memory)
     regions = RegionAccess(router=router, regions=shared_memory, budget=budget)
@@ -96,18 +98,30 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
         input_bytes_max=options.http_input_bytes_max,
         budget=budget,
         regions=regions,
+        restricted=rules.http_restricted,
+        forwarding=rules.http_forwarding,
     )
-    generate = GenerateMethods(router=router, input_bytes_max=options.http_input_bytes_max)
+    generate = GenerateMethods(
+        router=router,
+        input_bytes_max=options.http_input_bytes_max,
+        forward=None if rules.http_forwarding is None else rules.http_forwarding.http_parameters,
+    )
     api.extend(generate.mapping())
     api.extend(HttpSharedMemory(shared_memory).mapping())
-    service = InferenceService(router=router, control=core.control, info=info, regions=regions)
-    infer = ModelInfer(router, regions)
+    service = InferenceService(
+        router=router,
+        control=core.control,
+        info=info,
+        regions=regions,
+        forwarding=rules.grpc_forwarding,
+    )
+    infer = ModelInfer(router, regions, rules.grpc_forwarding)
     handlers = {
         **service.mapping(),
         **GrpcSharedMemory(shared_memory).mapping(),
         **HealthService(router=router).mapping(),
     }
-    grpc_settings = GrpcSettings()
+    grpc_settings = GrpcSettings(restricted=rules.grpc_restricted)
     metrics = CollectorRegistry()
     system = SystemMonitor(interval_s=options.metrics_interval_s) if options.cpu_metrics else None
     metrics.register(
@@ -183,10 +197,11 @@ async def start_core(options: ServerOptions, nursery: trio.Nursery) -> Core:
     """Load the models and say how each fared; the core then runs in the nursery.
 
     Raises:
-      StartError: an option is none, a repository cannot be read, or a model failed (with
+      StartError: an option is malformed, a repository cannot be read, or a model failed (with
         `exit_on_error`).
     """
     try:
+        header_rules(options)  # models may take long to load, so what is malformed is said before
         core: Core = await nursery.start(run_core, core_options(options))
     except* RequestError as group:
         raise StartError(_first_message(group)) from None
