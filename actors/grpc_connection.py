@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import final
 
 import trio
@@ -49,8 +50,9 @@ INFLATE_STEP_BYTES = 1024 * 1024
 """What a message being inflated takes from the budget at a time: milliseconds of a thread's work,
 many times what it costs to go there."""
 
-INFLATE_THREADS_MAX = 2
-"""Threads that inflate at the same time, of all connections: the processors are the models'."""
+CODEC_THREADS_MAX = 2
+"""Threads that inflate and compress messages at the same time, of all connections: the processors
+are the models'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +62,14 @@ class GrpcSettings:
     Attributes:
       limits: Bounds of the session.
       patience: Timeouts. Channels may idle for two hours, as Triton's keep-alive allows.
-      inflate_threads: Bounds the threads that inflate messages.
+      codec_threads: Bounds the threads that inflate and compress messages.
       restricted: The calls that need a key; None for none.
     """
 
     limits: GrpcLimits = field(default_factory=GrpcLimits)
     patience: Patience = field(default_factory=lambda: Patience(idle_s=7200.0))
-    inflate_threads: trio.CapacityLimiter = field(
-        default_factory=lambda: trio.CapacityLimiter(INFLATE_THREADS_MAX)
+    codec_threads: trio.CapacityLimiter = field(
+        default_factory=lambda: trio.CapacityLimiter(CODEC_THREADS_MAX)
     )
     restricted: RestrictedMethods | None = None
 
@@ -205,7 +207,7 @@ class GrpcConnection:
                 if not self._try_settle():
                     raise MessageError(Status.UNAVAILABLE, BUDGET_USED_UP)
                 await trio.to_thread.run_sync(
-                    inflater.step, INFLATE_STEP_BYTES, limiter=self._settings.inflate_threads
+                    inflater.step, INFLATE_STEP_BYTES, limiter=self._settings.codec_threads
                 )
         except MessageError as error:
             self._session.end_call(event.stream_id, error.status, error.message)
@@ -261,6 +263,7 @@ class GrpcConnection:
             ledger=self._ledger,
             has_room=self._has_room,
             flush=self._flush,
+            in_thread=partial(trio.to_thread.run_sync, limiter=self._settings.codec_threads),
             now_s=now_s,
         )
         self._calls[stream_id] = call

@@ -86,10 +86,7 @@ class ModelInfer:
     async def _infer_in_regions(
         self, version: ModelVersion, request: InferRequest, arrived_s: float
     ) -> list[Buffer]:
-        response = await require(self._regions).infer(version, request, arrived_s)
-        if response.error is not None:
-            raise response.error
-        return encode_model_infer_response(response, request)
+        return _message(await require(self._regions).infer(version, request, arrived_s), request)
 
     def finish(self, reply: Reply) -> list[Buffer]:
         """Return the response message, once the reply has its response.
@@ -97,10 +94,27 @@ class ModelInfer:
         Raises:
           RequestError: the request failed.
         """
-        response = reply.receive_nowait()
-        if response.error is not None:
-            raise response.error
-        return encode_model_infer_response(response, reply.request)
+        return _message(reply.receive_nowait(), reply.request)
+
+    async def serve(self, stream: GrpcStream) -> None:
+        """Answer a call in a task of its own, for answers whose compression takes a while."""
+        data = await stream.recv_bytes()
+        if data is None:
+            raise RequestError(ErrorCode.INTERNAL, "expected one request message, got none")
+        reply = self.start(data, stream.arrived_s, stream.head)
+        if not isinstance(reply, Reply):
+            await stream.send_buffers(await reply)
+            return
+        try:
+            await stream.send_buffers(_message(await reply.receive(), reply.request))
+        finally:
+            reply.close()
+
+
+def _message(response: InferResponse, request: InferRequest) -> list[Buffer]:
+    if response.error is not None:
+        raise response.error
+    return encode_model_infer_response(response, request)
 
 
 @final
@@ -115,15 +129,17 @@ class InferenceService:
         info: ServerInfo,
         regions: RegionAccess | None = None,
         forwarding: HeaderForwarding | None = None,
+        compression_level: int = 0,
     ) -> None:
         self._router = router
         self._control = control
         self._forwarding = forwarding
+        self._compression_level = compression_level
         self._info = info
         self._regions = regions
 
     def mapping(self) -> dict[str, Handler]:
-        """Return path -> grpclib handler, for all methods but ModelInfer."""
+        """Return path -> grpclib handler; for ModelInfer only where answers are compressed."""
         handlers = {
             f"/{SERVICE}/ModelStreamInfer": Handler(
                 self._model_stream_infer,
@@ -132,6 +148,13 @@ class InferenceService:
                 pb.ModelStreamInferResponse,
             ),
         }
+        if self._compression_level:
+            handlers[ModelInfer.path] = Handler(
+                self._model_infer,
+                Cardinality.UNARY_UNARY,
+                pb.ModelInferRequest,
+                pb.ModelInferResponse,
+            )
         for name, method, request_type, reply_type in self._unary_methods():
             handlers[f"/{SERVICE}/{name}"] = Handler(
                 unary(method), Cardinality.UNARY_UNARY, request_type, reply_type
@@ -184,7 +207,12 @@ class InferenceService:
 
     # Inference.
 
+    async def _model_infer(self, stream: GrpcStream) -> None:
+        stream.compression_level = self._compression_level
+        await ModelInfer(self._router, self._regions, self._forwarding).serve(stream)
+
     async def _model_stream_infer(self, stream: GrpcStream) -> None:
+        stream.compression_level = self._compression_level
         await _InferStream(stream, self._router, self._regions, self._forwarding).serve()
 
     # Health, metadata and the rest.

@@ -8,7 +8,7 @@ iteration over the requests.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 import trio
@@ -18,6 +18,8 @@ from grpclib.exceptions import GRPCError
 from ..memory.budget import BUDGET_USED_UP
 from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.grpc_codec import parse_message
+from ..protocol.grpc_compression import IDENTITY, deflate_message
+from ..protocol.grpc_headers import CallHead
 from ..protocol.grpc_session import CallStarted, GrpcSession
 from ..protocol.tensors import Buffer
 
@@ -35,6 +37,11 @@ stalled calls stay under a gigabyte."""
 UNCHECKED_BYTES_MAX = 64 * 1024
 """Answers up to this size are sent without a look at the budget, which counts what of them waits;
 one that is larger has to fit before it is there in full."""
+
+
+DEFLATED_INLINE_BYTES_MAX = 16 * 1024
+"""Answers up to this size are compressed at once: at the lowest level that takes half a
+millisecond at most, several times what going to a thread costs."""
 
 
 @final
@@ -62,6 +69,8 @@ class GrpcStream:
       half_closed: Whether the client has sent its last message.
       draining: Whether no more messages of a streaming client are taken.
       held_bytes: Request bytes of this call that were taken and are still referenced.
+      compression_level: How hard its answers are compressed, if the client takes it; 0 is not at
+        all, and what a handler may change before it sends.
     """
 
     __slots__ = (
@@ -70,12 +79,14 @@ class GrpcStream:
         "_flush",
         "_handler",
         "_has_room",
+        "_in_thread",
         "_ledger",
         "_messages",
         "_session",
         "_waiter",
         "_writable",
         "arrived_s",
+        "compression_level",
         "deadline_s",
         "draining",
         "half_closed",
@@ -94,6 +105,7 @@ class GrpcStream:
         ledger: Ledger,
         has_room: Callable[[int], bool],
         flush: Callable[[], None],
+        in_thread: Callable[..., Awaitable[Any]],
         now_s: float,
     ) -> None:
         self._call = call
@@ -101,6 +113,8 @@ class GrpcStream:
         self._session = session
         self._has_room = has_room
         self._flush = flush
+        self._in_thread = in_thread
+        self.compression_level = 0
         self._messages: deque[Buffer] = deque()
         self.half_closed = False
         self.draining = False
@@ -119,6 +133,11 @@ class GrpcStream:
     def metadata(self) -> Any:
         """The request's metadata: lower-case key -> values, reserved keys left out."""
         return self._call.metadata
+
+    @property
+    def head(self) -> CallHead:
+        """What the request's headers say."""
+        return self._call.head
 
     # What the connection feeds.
 
@@ -206,7 +225,7 @@ class GrpcStream:
         """Send one response message, waiting while too much is held back by flow control."""
         await self.send_buffers([bytes(message)])
 
-    async def send_buffers(self, buffers: list[Buffer], *, compress: bool = False) -> None:
+    async def send_buffers(self, buffers: list[Buffer]) -> None:
         """Send one encoded response message, waiting as `send_message` does.
 
         Raises:
@@ -217,15 +236,41 @@ class GrpcStream:
             size += len(buffer)
         if size > UNCHECKED_BYTES_MAX and not self._has_room(size):
             raise RequestError(ErrorCode.UNAVAILABLE, BUDGET_USED_UP)
-        self._session.send_message(self.stream_id, buffers, compress=compress)
+        session = self._session
+        encoding, compressed = IDENTITY, False
+        if self.compression_level:
+            encoding = session.response_encoding(self.stream_id, self.compression_level)
+            if encoding != IDENTITY:
+                deflated = await self._deflate(buffers, size, encoding)
+                if sum(map(len, deflated)) < size:
+                    buffers, compressed = deflated, True
+        session.send_message(self.stream_id, buffers, encoding=encoding, compressed=compressed)
         if not self._handler.cardinality.server_streaming:
             return  # the trailers follow at once, and one write takes both
         self._flush()
-        session = self._session
         while max(session.unsent_bytes(self.stream_id), session.output_bytes) > UNSENT_BYTES_MAX:
             if self._writable is None:  # several tasks of a handler may wait
                 self._writable = trio.Event()
             await self._writable.wait()
+
+    async def _deflate(self, buffers: list[Buffer], size_bytes: int, encoding: str) -> list[Buffer]:
+        """Return a message compressed.
+
+        What is more than a moment's work is done on a thread, piece by piece, so that it ends with
+        the call.
+        """
+        pieces = deflate_message(buffers, encoding, self.compression_level)
+        deflated: list[Buffer] = []
+        if size_bytes <= DEFLATED_INLINE_BYTES_MAX:
+            deflated += pieces
+            return deflated
+        self._ledger.bytes += size_bytes  # it waits as a whole until it is compressed
+        try:
+            while (piece := await self._in_thread(next, pieces, None)) is not None:
+                deflated.append(piece)
+        finally:
+            self._ledger.bytes -= size_bytes
+        return deflated
 
     async def send_trailing_metadata(
         self,

@@ -1,21 +1,31 @@
 """Message compression of gRPC: which codings there are, and inflating no further than allowed.
 
+How hard answers are compressed is `--grpc-infer-response-compression-level`; which coding a level
+prefers is as grpc-core has it.
+
 Source: the gRPC compression document; "deflate" there is the zlib format (RFC 1950).
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from grpclib.const import Status
 
+from .errors import invalid_argument
 from .http2_frames import Buffer
+from .wording import quoted
 
 IDENTITY: Final = "identity"
 ACCEPTED_ENCODINGS: Final = "identity, deflate, gzip"
-COMPRESSION_LEVEL: Final = 1
-"""Tensors shrink little more at higher levels, and the work is done between two requests."""
+COMPRESSION_LEVELS: Final = {"none": 0, "low": 1, "medium": 6, "high": 9}
+"""Name of each level -> zlib's level: its fastest, its default and its best. 0 is off."""
+
+DEFLATE_PIECE_BYTES: Final = 1024 * 1024
+"""Bytes of an answer that are compressed at once: tens of milliseconds of work at most, which a
+thread does before it looks whether the call still needs it."""
 
 DEFLATED_PIECE_BYTES: Final = 256 * 1024
 """Compressed bytes that zlib is given at once: it copies what it has not used in each step."""
@@ -42,14 +52,32 @@ def is_supported(encoding: str) -> bool:
     return encoding == IDENTITY or encoding in _WINDOW_BITS
 
 
-def choose_encoding(accepted: str) -> str:
+def compression_level(name: str) -> int:
+    """Return zlib's number for the name of a level.
+
+    Raises:
+      RequestError: INVALID_ARG; there is no such level.
+    """
+    if name not in COMPRESSION_LEVELS:
+        raise invalid_argument(
+            "--grpc-infer-response-compression-level must be one of "
+            f"{', '.join(COMPRESSION_LEVELS)}, got {quoted(name)}"
+        )
+    return COMPRESSION_LEVELS[name]
+
+
+def choose_encoding(accepted: str, level: int) -> str:
     """Return the coding for responses: gzip, deflate or identity.
 
     Args:
       accepted: The client's grpc-accept-encoding, a comma-separated list.
+      level: zlib's; 0 is off.
     """
+    if not level:
+        return IDENTITY
     offered = {name.strip() for name in accepted.split(",")}
-    return next((name for name in _WINDOW_BITS if name in offered), IDENTITY)
+    preferred = ("gzip", "deflate") if level <= COMPRESSION_LEVELS["low"] else ("deflate", "gzip")
+    return next((name for name in preferred if name in offered), IDENTITY)
 
 
 class Inflater:
@@ -118,9 +146,17 @@ class Inflater:
         return bool(self._inflater.unused_data) or self._position < len(self._data)
 
 
-def compress_message(parts: list[Buffer], encoding: str) -> list[Buffer]:
-    """Deflate one message given in parts, with a supported coding that is not identity."""
-    deflater = zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, _WINDOW_BITS[encoding])
-    compressed: list[Buffer] = [deflater.compress(part) for part in parts]
-    compressed.append(deflater.flush())
-    return compressed
+def deflate_message(parts: Sequence[Buffer], encoding: str, level: int) -> Iterator[bytes]:
+    """Yield the pieces of one message, compressed; each takes about the same time.
+
+    Args:
+      parts: The message in pieces, byte buffers.
+      encoding: A supported coding, not identity.
+      level: zlib's.
+    """
+    deflater = zlib.compressobj(level, zlib.DEFLATED, _WINDOW_BITS[encoding])
+    for part in parts:
+        view = memoryview(part).cast("B")
+        for start in range(0, len(view), DEFLATE_PIECE_BYTES):
+            yield deflater.compress(view[start : start + DEFLATE_PIECE_BYTES])
+    yield deflater.flush()

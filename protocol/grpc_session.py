@@ -18,7 +18,6 @@ from .grpc_compression import (
     IDENTITY,
     MessageError,
     choose_encoding,
-    compress_message,
 )
 from .grpc_events import (
     CallCancelled,
@@ -179,37 +178,50 @@ class GrpcSession:
         self._close("The client closed the connection.", events)
         return events
 
+    def response_encoding(self, stream_id: int, level: int) -> str:
+        """Return the coding that the messages of a call may be compressed with.
+
+        Args:
+          stream_id: The call.
+          level: How hard they shall be compressed. The first message decides for the call: after
+            an uncompressed one there is no compressed one.
+        """
+        call = self._calls.get(stream_id)
+        if call is None:
+            return IDENTITY
+        return call.response_encoding or choose_encoding(call.head.accept_encoding, level)
+
     def send_message(
-        self, stream_id: int, parts: Sequence[Buffer], *, compress: bool = False
+        self,
+        stream_id: int,
+        parts: Sequence[Buffer],
+        *,
+        encoding: str = IDENTITY,
+        compressed: bool = False,
     ) -> None:
         """Send one message; response headers go before the first.
 
         Args:
           stream_id: The call.
           parts: The message in pieces, byte buffers that stay unchanged until they are written.
-            They are not copied unless they are compressed.
-          compress: Whether to compress it, if the client takes a coding of ours. The first
-            message decides for the call: after an uncompressed one there is no compressed one.
+            They are not copied.
+          encoding: What `response_encoding` said.
+          compressed: Whether the parts are in this coding; they need not be.
         """
         call = self._calls.get(stream_id)
         if call is None:
             return
         if call.response_encoding is None:
-            encoding = choose_encoding(call.head.accept_encoding) if compress else IDENTITY
             call.response_encoding = encoding
             self._http2.send_headers(stream_id, RESPONSE_HEADERS[encoding], end_stream=False)
-        flag = 0
         buffers: list[Buffer] = [
             part if type(part) is bytes else memoryview(part).cast("B") for part in parts
         ]
-        if compress and call.response_encoding != IDENTITY:
-            flag = 1
-            buffers = compress_message(buffers, call.response_encoding)
         size = 0
         for buffer in buffers:
             size += len(buffer)
         self._http2.send_data(
-            stream_id, [(flag << 32 | size).to_bytes(PREFIX_BYTES, "big"), *buffers]
+            stream_id, [(compressed << 32 | size).to_bytes(PREFIX_BYTES, "big"), *buffers]
         )
 
     def answer(self, stream_id: int, parts: Sequence[Buffer]) -> None:

@@ -36,7 +36,7 @@ from .actors.router import Router
 from .actors.routing_table import ModelState
 from .actors.server_info import ServerInfo
 from .actors.system_monitor import SystemMonitor
-from .header_rules import header_rules
+from .call_rules import call_rules
 from .memory.budget import ByteBudget
 from .memory.response_cache import LocalCache
 from .memory.shared_memory import SharedMemoryRegions
@@ -87,7 +87,7 @@ class Parts:
 def build_parts(options: ServerOptions, core: Core) -> Parts:
     """Wire the frontends to a core that `start_core` has started."""
     router, budget = core.router, core.budget
-    rules = header_rules(options)
+    rules = call_rules(options)
     info = ServerInfo(options.server_id, __version__)
     shared_memory = SharedMemoryRegions(allowed=options.allow_client_shared_memory)
     regions = RegionAccess(router=router, regions=shared_memory, budget=budget)
@@ -114,6 +114,7 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
         info=info,
         regions=regions,
         forwarding=rules.grpc_forwarding,
+        compression_level=rules.grpc_compression,
     )
     infer = ModelInfer(router, regions, rules.grpc_forwarding)
     handlers = {
@@ -150,7 +151,7 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
             lambda stream: GrpcConnection(
                 stream=stream,
                 handlers=handlers,
-                direct={infer.path: infer},
+                direct={} if rules.grpc_compression else {infer.path: infer},
                 budget=budget,
                 settings=grpc_settings,
             )
@@ -201,7 +202,7 @@ async def start_core(options: ServerOptions, nursery: trio.Nursery) -> Core:
         `exit_on_error`).
     """
     try:
-        header_rules(options)  # models may take long to load, so what is malformed is said before
+        call_rules(options)  # models may take long to load, so what is malformed is said before
         core: Core = await nursery.start(run_core, core_options(options))
     except* RequestError as group:
         raise StartError(_first_message(group)) from None

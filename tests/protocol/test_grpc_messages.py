@@ -18,7 +18,17 @@ from h2.events import (
 from h2.settings import SettingCodes
 from hypothesis import given, settings, strategies as st
 
-from tritrio.protocol.grpc_compression import DEFLATED_PIECE_BYTES, Inflater, MessageError
+from tritrio.protocol.errors import RequestError
+from tritrio.protocol.grpc_compression import (
+    COMPRESSION_LEVELS,
+    DEFLATE_PIECE_BYTES,
+    DEFLATED_PIECE_BYTES,
+    Inflater,
+    MessageError,
+    choose_encoding,
+    compression_level,
+    deflate_message,
+)
 from tritrio.protocol.grpc_messages import INLINE_INFLATED_BYTES_MAX
 from tritrio.protocol.grpc_session import (
     UNCONSUMED_MESSAGES_MAX,
@@ -51,16 +61,63 @@ def test_compressed_messages_are_inflated_and_answered_alike(encoding: str, pack
     client, stream_id, events = start(under_test, data, headers)
     assert plain(events)[1:] == [("message", 1, b"squeezed" * 100), ("message", 1, b"plain")]
     assert under_test.buffered_bytes == 805
-    under_test.send_message(stream_id, [b"ans" * 50, b"wer"], compress=True)
-    under_test.send_message(stream_id, [b"as it is"])
+    assert under_test.response_encoding(stream_id, 1) == encoding
+    answer = list(deflate_message([b"ans" * 50, b"wer"], encoding, 1))
+    under_test.send_message(stream_id, answer, encoding=encoding, compressed=True)
+    assert under_test.response_encoding(stream_id, 1) == encoding
+    under_test.send_message(stream_id, [b"as it is"], encoding=encoding)
     under_test.end_call(stream_id, Status.OK)
     client.exchange()
     assert client.headers(ResponseReceived, stream_id)["grpc-encoding"] == encoding
-    answer = client.data(stream_id)
-    size = int.from_bytes(answer[1:5], "big")
-    assert answer[0] == 1
-    assert zlib.decompress(answer[5 : 5 + size], 47) == b"ans" * 50 + b"wer"
-    assert answer[5 + size :] == message(b"as it is")
+    data = client.data(stream_id)
+    size = int.from_bytes(data[1:5], "big")
+    assert data[0] == 1
+    assert zlib.decompress(data[5 : 5 + size], 47) == b"ans" * 50 + b"wer"
+    assert data[5 + size :] == message(b"as it is")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "codings"),
+    [
+        ("identity", ["identity"] * 4),
+        ("", ["identity"] * 4),
+        ("snappy, br", ["identity"] * 4),
+        ("gzip", ["identity", "gzip", "gzip", "gzip"]),
+        ("deflate", ["identity", "deflate", "deflate", "deflate"]),
+        ("identity,deflate,gzip", ["identity", "gzip", "deflate", "deflate"]),
+        ("gzip, deflate", ["identity", "gzip", "deflate", "deflate"]),
+    ],
+)
+def test_a_level_prefers_the_coding_that_triton_prefers(accepted: str, codings: list[str]) -> None:
+    levels = map(compression_level, ("none", "low", "medium", "high"))
+    assert [choose_encoding(accepted, level) for level in levels] == codings
+
+
+def test_a_higher_level_compresses_harder() -> None:
+    text = bytes(Random(5).choices(b"abcdef", k=100_000))
+    sizes = [
+        sum(map(len, deflate_message([text], "gzip", level)))
+        for name, level in COMPRESSION_LEVELS.items()
+        if name != "none"
+    ]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[1] > sizes[2]
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(RequestError, match="none, low, medium, high, got 'fast'"):
+        compression_level("fast")
+
+
+def test_a_message_is_compressed_a_piece_at_a_time() -> None:
+    parts: list[bytes | memoryview[int]] = [
+        b"head",
+        memoryview(bytes(5 * DEFLATE_PIECE_BYTES // 2)),
+        b"tail",
+    ]
+    pieces = list(deflate_message(parts, "deflate", 1))
+    assert len(pieces) == 1 + 3 + 1 + 1
+    assert zlib.decompress(b"".join(pieces)) == b"".join(parts)
 
 
 def deflated(events: list[Any]) -> list[DeflatedReceived]:
@@ -166,7 +223,8 @@ def test_inflater_refuses_what_is_not_one_stream_within_the_limit(
 def test_a_client_that_takes_no_coding_gets_none() -> None:
     under_test = session()
     client, stream_id, _ = start(under_test, headers=changed(grpc_accept_encoding="br, identity"))
-    under_test.send_message(stream_id, [b"answer"], compress=True)
+    assert under_test.response_encoding(stream_id, 9) == "identity"
+    under_test.send_message(stream_id, [b"answer"])
     client.exchange()
     assert client.data(stream_id) == message(b"answer")
     assert "grpc-encoding" not in client.headers(ResponseReceived, stream_id)
