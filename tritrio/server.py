@@ -22,6 +22,7 @@ from .actors.core import Core, CoreOptions, run_core
 from .actors.frontend import Frontend
 from .actors.grpc_connection import GrpcConnection, GrpcSettings
 from .actors.grpc_health import HealthService
+from .actors.grpc_reflection import ReflectionService
 from .actors.grpc_service import InferenceService, ModelInfer
 from .actors.grpc_shared_memory import GrpcSharedMemory
 from .actors.http_api import HttpApi
@@ -121,6 +122,7 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
         **service.mapping(),
         **GrpcSharedMemory(shared_memory).mapping(),
         **HealthService(router=router).mapping(),
+        **ReflectionService().mapping(),
     }
     grpc_settings = GrpcSettings(restricted=rules.grpc_restricted)
     metrics = CollectorRegistry()
