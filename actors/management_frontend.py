@@ -114,6 +114,7 @@ class AsgiFrontend:
         config.graceful_timeout = self._grace_s
         config.keep_alive_timeout = IDLE_S
         config.include_server_header = False
+        config.h11_pass_raw_headers = True  # names that are forwarded keep their case
         config.accesslog = None
         config.errorlog = logger
         port = listeners[0].socket.getsockname()[1]

@@ -304,6 +304,30 @@ async def test_headers_of_compressed_requests_are_forwarded_too(models: Path) ->
         assert json.loads(data[0]) == {"x_user": "Ann"}
 
 
+async def test_headers_of_generate_calls_are_forwarded_too(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models, **FORWARDING) as server:
+        client = server.http()
+        body = orjson.dumps({"INPUT0": [7], "parameters": {"more": 1}})
+        client.send(
+            request_bytes("/v2/models/facts/generate", body, headers=["X_User: Ann", "Other: 1"])
+        )
+        answer = (await client.response()).json
+        assert json.loads(answer["FACTS"]) == {"X_User": "Ann", "more": 1}
+        client.send(
+            request_bytes("/v2/models/facts/generate_stream", body, headers=["X_User: Ann"])
+        )
+        assert (await client.head()).status == 200
+        event = orjson.loads((await client.chunk()).removeprefix(b"data: "))
+        assert json.loads(event["FACTS"]) == {"X_User": "Ann", "more": 1}
+        client = server.http()
+        client.send(request_bytes("/v2/models/facts/generate", body, headers=["triton_x: 1"]))
+        refused = await client.response()
+        assert refused.status == 400
+        assert "'triton_x'" in refused.json["error"]
+
+
 async def test_metadata_reach_the_model(autojump_clock: MockClock, models: Path) -> None:
     async with memory_server(models, **FORWARDING) as server:
         client = server.grpc()
