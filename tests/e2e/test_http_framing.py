@@ -75,7 +75,7 @@ def refusal(
     return answer.error()
 
 
-# H01: the length of the JSON part.
+# The length of the JSON part.
 
 
 @pytest.mark.parametrize("value", ["-1", "abc", str(len(BODY) + 1), str(2**40), "1e2", "+3"])
@@ -86,7 +86,7 @@ def test_header_length_out_of_range_is_refused(server: ServerProcess, value: str
     assert str(len(BODY)) in text or "integer" in text
 
 
-# H02, H03: content codings.
+# Content codings.
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "GZIP"])
@@ -120,7 +120,7 @@ def test_broken_gzip_is_refused(server: ServerProcess, cut: bytes) -> None:
     refusal(server, 400, "POST", INFER, cut, Content_Encoding="gzip")
 
 
-@pytest.mark.parametrize("accepted", ["br", "gzip;q=0", "identity", "gzip;q=x", ","])
+@pytest.mark.parametrize("accepted", ["br", "*", "*;q=0", "gzip;q=0", "identity", "gzip;q=x", ","])
 def test_answer_is_plain_where_no_known_coding_is_accepted(
     server: ServerProcess, accepted: str
 ) -> None:
@@ -130,7 +130,7 @@ def test_answer_is_plain_where_no_known_coding_is_accepted(
     assert "content-encoding" not in answer.headers
 
 
-# H04: chunks.
+# Chunks.
 
 
 def chunked(body: bytes, chunk_bytes: int) -> bytes:
@@ -162,7 +162,7 @@ def test_one_chunk_more_is_refused(server: ServerProcess, own: bool) -> None:
             assert_answers(answer)
 
 
-# H05: sizes.
+# Sizes.
 
 
 @pytest.mark.parametrize("kind", ["json", "raw"])
@@ -203,7 +203,7 @@ def test_size_limit_is_a_flag(http_server: str, tmp_path: Path) -> None:
         assert "1000" in answer.error()
 
 
-# H06, H07: what is taken for JSON.
+# What is taken for JSON.
 
 
 @pytest.mark.parametrize(
@@ -235,11 +235,11 @@ def test_json_is_json_whatever_it_is_called(server: ServerProcess, content_type:
 )
 def test_rubbish_is_refused_with_400(server: ServerProcess, body: bytes) -> None:
     text = refusal(server, 400, "POST", INFER, body)
-    assert text
-    assert len(text) < 500
+    assert re.search(r"at byte \d+ of \d+, near '|got an empty body|nested 100 deep", text), text
+    assert len(text) < 300
 
 
-# H08: Expect.
+# Expect.
 
 
 def test_small_body_is_asked_for(server: ServerProcess) -> None:
@@ -276,7 +276,7 @@ def test_unknown_expectation_fails(server: ServerProcess, own: bool) -> None:
         assert_answers(answer)
 
 
-# H09: old, hurried and careless clients.
+# Old, hurried and careless clients.
 
 
 def test_http_1_0_gets_an_answer_and_the_end(server: ServerProcess) -> None:
@@ -310,7 +310,7 @@ def test_half_closed_client_gets_its_answer_where_the_flag_says_so(tmp_path: Pat
         assert is_closed(connection)
 
 
-# H10: verbs.
+# Verbs.
 
 
 @pytest.mark.parametrize(
