@@ -223,6 +223,27 @@ def build_parser() -> argparse.ArgumentParser:
             metavar="PORT",
             help="port to listen on; 0 for any free one",
         )
+        restricted = "--http-restricted-api" if name == "http" else "--grpc-restricted-protocol"
+        add(
+            restricted,
+            action="append",
+            default=[],
+            metavar="API[,API]:KEY=VALUE",
+            help="calls of these APIs need this key; repeatable",
+        )
+        add(
+            f"--{name}-header-forward-pattern",
+            default="",
+            metavar="PATTERN",
+            help="headers with such names become parameters of requests",
+        )
+        if name == "grpc":
+            add(
+                "--grpc-infer-response-compression-level",
+                choices=["none", "low", "medium", "high"],
+                default="none",
+                help="how hard answers are compressed for clients that take it",
+            )
         if name == "http":
             add(
                 "--http-max-input-size",
@@ -370,8 +391,13 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
         http_server=given.http_server,
         http_input_bytes_max=given.http_max_input_size,
         http_half_close=given.http_half_close,
+        http_header_forward_pattern=given.http_header_forward_pattern,
+        http_restricted_apis=tuple(given.http_restricted_api),
         grpc_address=given.grpc_address if given.allow_grpc else None,
         grpc_port=given.grpc_port,
+        grpc_header_forward_pattern=given.grpc_header_forward_pattern,
+        grpc_restricted_protocols=tuple(given.grpc_restricted_protocol),
+        grpc_compression_level=given.grpc_infer_response_compression_level,
         metrics_address=(
             getattr(given, "metrics_address", given.http_address) if given.allow_metrics else None
         ),
