@@ -106,17 +106,18 @@ def why_no_reference() -> str | None:
     return lines[-1] if lines else "it could not be installed, and no reason was given"
 
 
-def start_reference(repository: Path, log: Path) -> Server:
+def start_reference(repository: Path, log: Path, *flags: str) -> Server:
     """Start the reference on `repository`, without waiting for it."""
     script = str(ROOT / "scripts" / "reference-server")
-    command = [sys.executable, script, str(repository), *FLAGS, "--allow-gpu-metrics=false"]
+    command = [sys.executable, script, str(repository), *FLAGS, "--allow-gpu-metrics=false", *flags]
     return _start(command, log)
 
 
-def start_ours(repository: Path, log: Path) -> Server:
+def start_ours(repository: Path, log: Path, *flags: str) -> Server:
     """Start our server on `repository`, without waiting for it."""
-    command = [sys.executable, "-m", "tritrio", "--model-repository", str(repository), *FLAGS]
-    return _start([*command, "--allow-client-shm=true"], log)  # which the reference always does
+    command = [sys.executable, "-m", "tritrio", "--model-repository", str(repository)]
+    command += [*FLAGS, "--allow-client-shm=true"]  # which the reference always does
+    return _start([*command, *flags], log)
 
 
 def _start(command: list[str], log: Path) -> Server:

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import (
     grpc_cases,
+    header_cases,
     raw_grpc_cases,
     stream_cases,
     test_http,
@@ -29,6 +30,8 @@ def test_the_document_has_a_row_for_every_declared_difference() -> None:
         *grpc_cases.CASES,
         *stream_cases.CASES,
         *raw_grpc_cases.CASES,
+        *header_cases.HTTP_CASES,
+        *header_cases.GRPC_CASES,
         *(case for group in test_scheduling.GROUPS for case in group),
         *test_shared_memory.CASES,
         *test_python_api.CASES,
@@ -48,6 +51,8 @@ def test_no_two_cases_of_a_kind_have_the_same_name() -> None:
         grpc_cases.CASES,
         stream_cases.CASES,
         raw_grpc_cases.CASES,
+        header_cases.HTTP_CASES,
+        header_cases.GRPC_CASES,
         *test_scheduling.GROUPS,
         test_shared_memory.CASES,
         test_python_api.CASES,

@@ -1,0 +1,55 @@
+"""Keys and forwarded headers: the same flags, the same requests, to both servers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from . import grpc_exchange, http_exchange
+from .cases import Case, compare
+from .grpc_exchange import Call
+from .header_cases import ENSEMBLE, FLAGS, GRPC_CASES, HTTP_CASES, MODELS
+from .http_exchange import Http
+from .repository import write_repository
+from .servers import Servers, start_ours, start_reference, why_no_reference
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Both servers with keys and forwarded headers."""
+    if reason := why_no_reference():
+        pytest.skip(f"no reference server: {reason}")
+    directory = tmp_path_factory.mktemp("guarded")
+    repository = directory / "models"
+    write_repository(repository)
+    for model in repository.iterdir():
+        if model.name not in MODELS:
+            shutil.rmtree(model)
+    (repository / "chain" / "1").mkdir(parents=True)
+    (repository / "chain" / "config.pbtxt").write_text(ENSEMBLE)
+    reference = start_reference(repository, directory / "reference.log", *FLAGS)
+    try:
+        ours = start_ours(repository, directory / "ours.log", *FLAGS)
+        try:
+            ours.wait_until_ready()
+            reference.wait_until_ready()
+            yield Servers(reference, ours)
+        finally:
+            status = ours.stop()
+    finally:
+        reference.stop()
+    assert status == 0, ours.log_tail()
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("case", HTTP_CASES, ids=lambda case: case.name)
+def test_http_answers_agree(case: Case[Http], guarded: Servers) -> None:
+    compare(case, http_exchange.exchange, guarded)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("case", GRPC_CASES, ids=lambda case: case.name)
+def test_grpc_answers_agree(case: Case[Call], guarded: Servers) -> None:
+    compare(case, grpc_exchange.exchange, guarded)
