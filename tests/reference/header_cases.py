@@ -15,6 +15,7 @@ from .grpc_requests import request, tensor
 from .http_api_cases import get
 from .http_exchange import Http
 from .http_requests import infer
+from .raw_grpc import RawCall, framed
 
 FLAGS = (
     "--http-restricted-api=statistics,metadata:x-key=secret",
@@ -23,6 +24,7 @@ FLAGS = (
     "--grpc-restricted-protocol=health:Admin=secret",
     "--http-header-forward-pattern=(x_.*)|sequence_id|(triton_.*)",
     "--grpc-header-forward-pattern=(x_.*)|(x-raw.*)|sequence_id|(triton_.*)",
+    "--grpc-infer-response-compression-level=medium",
 )
 ENSEMBLE = """
 platform: "ensemble"
@@ -225,4 +227,24 @@ GRPC_CASES: list[Case[Call]] = [
         ask(("x-raw-bin", b"\0\xff\1")),  # type: ignore[arg-type] # as grpc takes it
         forwarded(("OK", raw({"x-raw-bin": ""})), ("OK", raw({"x-raw-bin": "AP8B"}))),
     ),
+]
+
+# Codings of answers, by what the client takes.
+
+ACCEPTED = (None, "identity", "gzip", "deflate", "identity,deflate,gzip", "gzip, deflate", "br")
+
+
+def coded(accepted: str | None, method: str, count: int) -> RawCall:
+    """An inference whose answer has this many elements."""
+    one = tensor("INPUT0", "FP32", [1, count])
+    body = framed(request([one], [bytes(4 * count)]).SerializeToString())
+    path = f"/inference.GRPCInferenceService/{method}"
+    return RawCall(body, ((":path", path), KEY, ("grpc-accept-encoding", accepted)))
+
+
+CODED: list[Case[RawCall]] = [
+    Case(f"{accepted} of {method}, {count} elements", coded(accepted, method, count), "OK")
+    for accepted in ACCEPTED
+    for method in ("ModelInfer", "ModelStreamInfer")
+    for count in (1, 1000)
 ]

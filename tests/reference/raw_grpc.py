@@ -62,11 +62,13 @@ class RawSeen:
     Attributes:
       status: The name of the gRPC status; without one, `HTTP n`, `RESET n` or `CLOSED`.
       json: The body in hexadecimal.
+      coding: The coding of its messages, or None.
     """
 
     status: str
     json: Json
     errors: tuple[str, ...] = ()
+    coding: str | None = None
 
     def comparable(self) -> dict[str, Any]:
         """Everything but error texts."""
@@ -120,4 +122,5 @@ class _Answer:
         else:
             status = self._fate
         message = self._fields.get("grpc-message")
-        return RawSeen(status, self._body.hex(), (message,) if message else ())
+        errors = (message,) if message else ()
+        return RawSeen(status, self._body.hex(), errors, self._fields.get("grpc-encoding"))
