@@ -18,6 +18,7 @@ from tests.support.http_client import infer_body, request_bytes
 from tests.support.memory_server import MemoryServer, memory_server, write_models
 from tritrio.options import ServerOptions
 from tritrio.protocol.header_forwarding import GRPC_ERROR_KEY
+from tritrio.protocol.http_request import HEAD_BYTES_MAX
 from tritrio.protocol.restricted_apis import DROPPED_BODY_BYTES_MAX
 from tritrio.server import Server, StartError
 
@@ -290,6 +291,19 @@ async def test_reserved_headers_are_refused_and_counted(
             assert status == 400
             assert f"'{header[:-3]}'" in text
         assert server.counts("facts") == (0, 2, 0)
+
+
+async def test_a_value_may_be_as_long_as_a_head_may_be(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models, **FORWARDING) as server:
+        long = "y" * (HEAD_BYTES_MAX - 1000)
+        assert await facts(server, [f"x_user: {long}"]) == {"x_user": long}
+        status, _ = await facts(server, [f"x_user: {long * 2}"])
+        assert status == 431
+        call = server.grpc().call("ModelInfer", message(), metadata=[("x_user", "y" * 7000)])
+        assert await call.done() == OK
+        assert seen(call.messages[0]) == {"x_user": "y" * 7000}
 
 
 async def test_headers_of_compressed_requests_are_forwarded_too(models: Path) -> None:

@@ -1,5 +1,7 @@
 """Chunked HTTP/1.1 bodies: what is collected, what is refused, and at what cost."""
 
+import sys
+
 import pytest
 
 from tests.protocol.http_bytes import CHUNKED, GET, chunked, events_of, failure_of, one_by_one
@@ -53,6 +55,27 @@ def test_exactly_65536_one_byte_chunks_pass_and_one_more_fails(segment: int) -> 
     assert failure.status == 400
     assert "65536" in failure.message
     assert "fewer, larger chunks" in failure.message
+
+
+@pytest.mark.parametrize("segment", [1, 6, 1460])
+def test_the_work_for_a_dripped_body_grows_with_its_chunks_only(segment: int) -> None:
+    """Counted in calls, each of which does a bounded amount of work."""
+    calls = {1000: 0, 2000: 0}
+    for count in calls:
+        session = HttpSession(HttpLimits())
+        session.receive_data(CHUNKED)
+        chunks = b"1\r\nx\r\n" * count
+
+        def counting(_: object, event: str, __: object, count: int = count) -> None:
+            calls[count] += event in {"call", "c_call"}
+
+        sys.setprofile(counting)
+        try:
+            for at in range(0, len(chunks), segment):
+                session.receive_data(chunks[at : at + segment])
+        finally:
+            sys.setprofile(None)
+    assert calls[2000] == pytest.approx(2 * calls[1000], rel=0.02)
 
 
 def test_the_body_does_not_count_as_framing() -> None:
