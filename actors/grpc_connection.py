@@ -90,9 +90,9 @@ class GrpcConnection:
         self._stream = stream
         self._handlers = handlers
         self._lease = Lease(budget)
-        self._settings = settings
         self._patience = settings.patience
         self._restricted = settings.restricted
+        self._in_thread = partial(trio.to_thread.run_sync, limiter=settings.codec_threads)
         self._session = GrpcSession(settings.limits)
         self._watch = ConnectionWatch()
         self._scope = trio.CancelScope()
@@ -206,9 +206,7 @@ class GrpcConnection:
                 self._inflating_bytes += INFLATE_STEP_BYTES
                 if not self._try_settle():
                     raise MessageError(Status.UNAVAILABLE, BUDGET_USED_UP)
-                await trio.to_thread.run_sync(
-                    inflater.step, INFLATE_STEP_BYTES, limiter=self._settings.codec_threads
-                )
+                await self._in_thread(inflater.step, INFLATE_STEP_BYTES)
         except MessageError as error:
             self._session.end_call(event.stream_id, error.status, error.message)
             self._handle(CallCancelled(event.stream_id, error.message))
@@ -263,7 +261,7 @@ class GrpcConnection:
             ledger=self._ledger,
             has_room=self._has_room,
             flush=self._flush,
-            in_thread=partial(trio.to_thread.run_sync, limiter=self._settings.codec_threads),
+            in_thread=self._in_thread,
             now_s=now_s,
         )
         self._calls[stream_id] = call

@@ -142,7 +142,7 @@ def match(method: bytes, path: bytes) -> Route | RouteFault:
       RequestError: INVALID_ARG; a name is not valid UTF-8 or has a bad escape, or the version is
         not a positive integer.
     """
-    route = find(path)
+    route = _routes.get(path) or _find(path)
     if route is None:
         return RouteFault.NOT_FOUND
     if method not in route.methods:

@@ -223,20 +223,15 @@ def build_parser() -> argparse.ArgumentParser:
             metavar="PORT",
             help="port to listen on; 0 for any free one",
         )
-        restricted = "--http-restricted-api" if name == "http" else "--grpc-restricted-protocol"
         add(
-            restricted,
+            f"--{name}-restricted-{'api' if name == 'http' else 'protocol'}",
             action="append",
             default=[],
             metavar="API[,API]:KEY=VALUE",
             help="calls of these APIs need this key; repeatable",
         )
-        add(
-            f"--{name}-header-forward-pattern",
-            default="",
-            metavar="PATTERN",
-            help="headers with such names become parameters of requests",
-        )
+        pattern = f"--{name}-header-forward-pattern"
+        add(pattern, default="", help="names of headers that become parameters of requests")
         if name == "grpc":
             add(
                 "--grpc-infer-response-compression-level",

@@ -1,4 +1,4 @@
-"""What the `.proto` files say, as clients ask for it; made by scripts/gen_protos."""
+"""What the `.proto` files say, as clients ask for it."""
 
 from base64 import b64decode
 
