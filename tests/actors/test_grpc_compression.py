@@ -120,6 +120,33 @@ async def test_a_client_that_leaves_while_its_answer_is_compressed_costs_nothing
         assert server.used_bytes == 0
 
 
+async def test_an_answer_counts_in_the_budget_while_it_waits_to_be_compressed(
+    autojump_clock: MockClock, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = trio.Event()
+
+    async def busy(work: Callable[..., Any], *arguments: Any, limiter: Any) -> Any:
+        """A thread that comes free when the test says so."""
+        await free.wait()
+        return work(*arguments)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", busy)
+    async with memory_server(models, grpc_compression_level="low") as server:
+        client = server.grpc()
+        stream = client.call(
+            "ModelStreamInfer", metadata=[("grpc-accept-encoding", "gzip")], response_type=Raw
+        )
+        stream.send(infer_message("repeat", [[7, COUNT]]), end=True)
+        await wait_all_tasks_blocked()
+        assert await ask(client, [[1]], "gzip").done() == OK  # which settles what is taken
+        await wait_all_tasks_blocked()
+        assert 4 * COUNT < server.used_bytes < 4 * COUNT + 2000
+        free.set()
+        assert await stream.done() == OK
+        await wait_all_tasks_blocked()
+        assert server.used_bytes == 0
+
+
 async def test_errors_keep_their_status(autojump_clock: MockClock, models: Path) -> None:
     async with memory_server(models, grpc_compression_level="low") as server:
         client = server.grpc()
