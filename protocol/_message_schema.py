@@ -29,6 +29,23 @@ INTEGER_RANGES: Final[Mapping[str, tuple[int, int]]] = {
 }
 """Kind -> smallest and largest value; an enum number is an int32."""
 
+_DATA_TYPE_SLIPS: Final = {
+    "BYTES": "TYPE_STRING",
+    "TYPE_BYTES": "TYPE_STRING",
+    "TYPE_BFLOAT16": "TYPE_BF16",
+    "TYPE_BOOLEAN": "TYPE_BOOL",
+    "TYPE_DOUBLE": "TYPE_FP64",
+    "TYPE_FLOAT": "TYPE_FP32",
+    "TYPE_FLOAT16": "TYPE_FP16",
+    "TYPE_FLOAT32": "TYPE_FP32",
+    "TYPE_FLOAT64": "TYPE_FP64",
+    "TYPE_HALF": "TYPE_FP16",
+    "TYPE_INT": "TYPE_INT32",
+    "TYPE_LONG": "TYPE_INT64",
+}
+"""Data types as other interfaces call them -> as a configuration does; by spelling alone, another
+name would be the closest."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FieldSchema:
@@ -112,6 +129,11 @@ def closest(name: str, candidates: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the candidate most like `name`, or nothing."""
     matches = difflib.get_close_matches(name, candidates, n=1)
     return f"; did you mean '{matches[0]}'?" if matches else ""
+
+
+def closest_enum_name(name: str, names: Iterable[str]) -> str:
+    """Return `; did you mean 'X'?` for the enum's name that is most likely meant, or nothing."""
+    return closest(_DATA_TYPE_SLIPS.get(name, name), names)
 
 
 def to_float32(value: float) -> float:

@@ -26,6 +26,7 @@ from ._message_schema import (
     MESSAGE,
     FieldSchema,
     closest,
+    closest_enum_name,
     enum_name,
     enum_numbers,
     enum_type,
@@ -198,7 +199,12 @@ def _enum_from_json(field: FieldSchema, value: object, path: str) -> betterproto
         return cls(_integer_from_json(field, value, path))
     numbers = enum_numbers(cls)
     if value not in numbers:
-        _fail(path, f"one of the names of {cls.__name__}", value, hint=closest(value, numbers))
+        _fail(
+            path,
+            f"one of the names of {cls.__name__}",
+            value,
+            hint=closest_enum_name(value, numbers),
+        )
     return cls(numbers[value])
 
 

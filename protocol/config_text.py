@@ -21,6 +21,7 @@ from ._message_schema import (
     MESSAGE,
     FieldSchema,
     closest,
+    closest_enum_name,
     enum_numbers,
     enum_type,
     fields_of,
@@ -51,22 +52,6 @@ _BOOLEANS: Final = {
     "0": False,
 }
 _CLOSING: Final = {"{": "}", "<": ">"}
-_SLIPS: Final = {
-    "BYTES": "TYPE_STRING",
-    "TYPE_BYTES": "TYPE_STRING",
-    "TYPE_BFLOAT16": "TYPE_BF16",
-    "TYPE_BOOLEAN": "TYPE_BOOL",
-    "TYPE_DOUBLE": "TYPE_FP64",
-    "TYPE_FLOAT": "TYPE_FP32",
-    "TYPE_FLOAT16": "TYPE_FP16",
-    "TYPE_FLOAT32": "TYPE_FP32",
-    "TYPE_FLOAT64": "TYPE_FP64",
-    "TYPE_HALF": "TYPE_FP16",
-    "TYPE_INT": "TYPE_INT32",
-    "TYPE_LONG": "TYPE_INT64",
-}
-"""Data types as other interfaces call them -> as a configuration does; by spelling alone, another
-name would be the closest."""
 _INTEGER_MAX_CHARS: Final = 64
 """No integer in range is longer without zeros in front; a longer one is not even converted."""
 
@@ -286,7 +271,7 @@ class _Parser:
         if token.text not in numbers:
             self._tokens.expected(
                 f"one of the names of {cls.__name__} for '{field.name}'",
-                hint=closest(_SLIPS.get(token.text, token.text), numbers),
+                hint=closest_enum_name(token.text, numbers),
             )
         self._tokens.next()
         return cls(numbers[token.text])

@@ -96,6 +96,29 @@ def test_what_has_the_name_of_a_version_and_is_no_directory_is_ignored_with_a_wa
     ]
 
 
+def test_only_canonical_numbers_are_versions_and_the_rest_is_ignored_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = add_model(tmp_path, "model", versions=("0", "10"))
+    (directory / "7").symlink_to(directory / "10")
+    ignored = ["01", "-1", "1_backup", "1 ", "9" * 29, ".ipynb_checkpoints", "latest"]
+    for name in ignored:
+        (directory / name).mkdir()
+    for name in ("configs", "initial_state", "warmup"):
+        (directory / name).mkdir()
+    [files] = scan_repository(tmp_path)
+    assert list(files.versions) == [0, 7, 10]
+    assert sorted(record.getMessage() for record in caplog.records) == sorted(
+        f"'{directory / name}' is ignored: its name is no version number" for name in ignored
+    )
+
+
+def test_ten_thousand_versions_are_found(tmp_path: Path) -> None:
+    add_model(tmp_path, "model", versions=tuple(map(str, range(10_000))))
+    [files] = scan_repository(tmp_path)
+    assert list(files.versions) == list(range(10_000))
+
+
 async def test_a_reason_quotes_only_the_beginning_of_a_long_name(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

@@ -182,6 +182,13 @@ def test_a_python_keyword_is_a_field_name_like_any_other() -> None:
                 "; did you mean 'TYPE_FP32'?"
             ),
         ),
+        (
+            {"output": [{"data_type": "BYTES"}]},
+            (
+                "expected one of the names of DataType for 'output[0].data_type', got \"BYTES\""
+                "; did you mean 'TYPE_STRING'?"
+            ),
+        ),
         ({"input": {}}, "expected a list for 'input', got an object"),
         ({"input": [None]}, "expected an object for 'input[0]', got null"),
         (
