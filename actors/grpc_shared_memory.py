@@ -5,13 +5,13 @@ Semantics: the system and CUDA shared memory extensions as served by Triton.
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
-from grpclib.const import Cardinality, Handler
+from grpclib.const import Handler
 
 from ..memory.shared_memory import SharedMemoryRegions
 from ..protocol.pb import inference as pb
-from .grpc_service import SERVICE, UnaryMethod, unary
+from .grpc_unary import unary_handlers
 from .region_access import require_regions
 
 
@@ -28,15 +28,16 @@ class GrpcSharedMemory:
 
     def mapping(self) -> dict[str, Handler]:
         """Return path -> grpclib handler."""
-        methods: dict[str, UnaryMethod] = {
-            "SystemSharedMemoryStatus": self._system_status,
-            "SystemSharedMemoryRegister": self._system_register,
-            "SystemSharedMemoryUnregister": self._system_unregister,
-            "CudaSharedMemoryStatus": self._cuda_status,
-            "CudaSharedMemoryRegister": self._cuda_register,
-            "CudaSharedMemoryUnregister": self._cuda_unregister,
-        }
-        return {f"/{SERVICE}/{name}": _handler(name, method) for name, method in methods.items()}
+        return unary_handlers(
+            {
+                "SystemSharedMemoryStatus": self._system_status,
+                "SystemSharedMemoryRegister": self._system_register,
+                "SystemSharedMemoryUnregister": self._system_unregister,
+                "CudaSharedMemoryStatus": self._cuda_status,
+                "CudaSharedMemoryRegister": self._cuda_register,
+                "CudaSharedMemoryUnregister": self._cuda_unregister,
+            }
+        )
 
     async def _system_status(
         self, request: pb.SystemSharedMemoryStatusRequest
@@ -84,8 +85,3 @@ class GrpcSharedMemory:
     ) -> pb.CudaSharedMemoryUnregisterResponse:
         require_regions(self._regions).unregister_cuda()
         return pb.CudaSharedMemoryUnregisterResponse()
-
-
-def _handler(name: str, method: UnaryMethod) -> Handler:
-    types: list[type[Any]] = [getattr(pb, f"{name}{kind}") for kind in ("Request", "Response")]
-    return Handler(unary(method), Cardinality.UNARY_UNARY, *types)

@@ -41,7 +41,6 @@ from ..protocol.tensors import Buffer
 from .http_service import Answer
 from .http_stream import HttpStream
 from .inference import count_refusal, refuse_decoupled, submit
-from .model_control import ModelControl
 from .region_access import RegionAccess, require
 from .reply import Reply
 from .router import Router
@@ -68,7 +67,6 @@ class HttpApi:
 
     Args:
       router: Where models are found.
-      control: Loads and unloads models.
       info: The server metadata.
       input_bytes_max: Most bytes of JSON, of one JSON tensor and of a raw body.
       budget: Bounds what compressed requests inflate to.
@@ -81,7 +79,6 @@ class HttpApi:
         self,
         *,
         router: Router,
-        control: ModelControl,
         info: ServerInfo,
         input_bytes_max: int,
         budget: ByteBudget,
@@ -90,7 +87,6 @@ class HttpApi:
         forwarding: HeaderForwarding | None = None,
     ) -> None:
         self._router = router
-        self._control = control
         self._restricted = restricted
         self._forwarding = forwarding
         self._info = info
@@ -108,9 +104,6 @@ class HttpApi:
             RouteName.MODEL_STATISTICS: self._model_statistics,
             RouteName.MODEL_BATCHING: self._model_batching,
             RouteName.MODEL_INFER: self._model_infer,
-            RouteName.REPOSITORY_INDEX: self._repository_index,
-            RouteName.MODEL_LOAD: self._model_control,
-            RouteName.MODEL_UNLOAD: self._model_control,
         }
 
     def extend(self, methods: Mapping[RouteName, HttpMethod]) -> None:
@@ -385,29 +378,6 @@ class HttpApi:
         version = self._router.table.find(route.model, route.version)
         explanation = None if version.explain is None else version.explain()
         return _json(management_codec.batching(version.name, version.version, explanation))
-
-    def _repository_index(self, request: HttpRequest, _: Route) -> HttpResponse:
-        ready_only = management_codec.parse_index_request(bytes(request.body))
-        entries = self._router.table.index(ready_only=ready_only)
-        return _json(management_codec.repository_index(entries))
-
-    def _model_control(self, _: HttpRequest, route: Route) -> Awaitable[Answer]:
-        if route.repository:
-            raise RequestError(
-                ErrorCode.UNSUPPORTED,
-                "choosing a repository by name is not supported; leave it out of the path",
-            )
-        return self._load_or_unload(route)
-
-    async def _load_or_unload(self, route: Route) -> Answer:
-        try:
-            if route.name is RouteName.MODEL_LOAD:
-                await self._control.load(route.model)
-            else:
-                await self._control.unload(route.model)
-        except RequestError as error:
-            return refused(error)
-        return HttpResponse(200)
 
 
 def _json(body: bytes) -> HttpResponse:

@@ -8,6 +8,7 @@ EXTENSIONS = (
     "classification",
     "sequence",
     "model_repository",
+    "model_repository(unload_dependents)",
     "schedule_policy",
     "model_configuration",
     "system_shared_memory",

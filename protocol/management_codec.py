@@ -11,11 +11,9 @@ from typing import Any, Protocol
 
 import orjson
 
-from .errors import invalid_argument
-from .json_text import dump_json, parse_object
+from .json_text import dump_json
 from .model_spec import InputSpec, ModelSpec, OutputSpec
 from .statistics import Duration, ModelStatistics
-from .wording import quoted, shown
 
 
 class StatisticsEntry(Protocol):
@@ -110,58 +108,6 @@ def batching(name: str, version: str, explanation: Mapping[str, Any] | None) -> 
 def repository_index(entries: Iterable[IndexEntry]) -> bytes:
     """Return the repository index; a model that was never loaded has only a name."""
     return _dump([_index_entry(entry) for entry in entries])
-
-
-def parse_index_request(body: bytes) -> bool:
-    """Return whether only ready models are asked for.
-
-    Raises:
-      RequestError: INVALID_ARG; the body is not empty and says something else.
-    """
-    ready = _document(body).get("ready", False)
-    if type(ready) is not bool:
-        raise invalid_argument(f"member 'ready' must be a boolean, got {shown(ready)}")
-    return ready
-
-
-def parse_load_parameters(body: bytes) -> dict[str, str]:
-    """Return the parameters of a load request; over HTTP each value is a string.
-
-    Raises:
-      RequestError: INVALID_ARG; names the parameter at fault.
-    """
-    parameters = _parameters(body)
-    for key, value in parameters.items():
-        if type(value) is not str:
-            raise invalid_argument(
-                f"load parameter {quoted(key)} must be a string, got {shown(value)}"
-            )
-    return parameters
-
-
-def parse_unload_dependents(body: bytes) -> bool:
-    """Return the parameter `unload_dependents` of an unload request.
-
-    Raises:
-      RequestError: INVALID_ARG; the value is no boolean.
-    """
-    value = _parameters(body).get("unload_dependents", False)
-    if type(value) is not bool:
-        raise invalid_argument(
-            f"parameter 'unload_dependents' must be a boolean, got {shown(value)}"
-        )
-    return value
-
-
-def _document(body: bytes) -> dict[str, Any]:
-    return parse_object(body, "the request") if body else {}
-
-
-def _parameters(body: bytes) -> dict[str, Any]:
-    parameters = _document(body).get("parameters", {})
-    if type(parameters) is not dict:
-        raise invalid_argument(f"member 'parameters' must be an object, got {shown(parameters)}")
-    return parameters
 
 
 def _tensor(tensor: InputSpec | OutputSpec) -> dict[str, Any]:

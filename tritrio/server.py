@@ -23,12 +23,14 @@ from .actors.frontend import Frontend
 from .actors.grpc_connection import GrpcConnection, GrpcSettings
 from .actors.grpc_health import HealthService
 from .actors.grpc_reflection import ReflectionService
+from .actors.grpc_repository import RepositoryService
 from .actors.grpc_service import InferenceService, ModelInfer
 from .actors.grpc_shared_memory import GrpcSharedMemory
 from .actors.http_api import HttpApi
 from .actors.http_asgi import HttpApplication
 from .actors.http_connection import HttpConnection, HttpSettings
 from .actors.http_generate import GenerateMethods
+from .actors.http_repository import HttpRepository
 from .actors.http_shared_memory import HttpSharedMemory
 from .actors.management_frontend import AsgiFrontend, ManagementApplication
 from .actors.metrics_collector import ModelCollector
@@ -94,7 +96,6 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
     regions = RegionAccess(router=router, regions=shared_memory, budget=budget)
     api = HttpApi(
         router=router,
-        control=core.control,
         info=info,
         input_bytes_max=options.http_input_bytes_max,
         budget=budget,
@@ -108,10 +109,13 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
         forward=None if rules.http_forwarding is None else rules.http_forwarding.http_parameters,
     )
     api.extend(generate.mapping())
+    repository = HttpRepository(
+        router=router, control=core.control, input_bytes_max=options.http_input_bytes_max
+    )
+    api.extend(repository.mapping())
     api.extend(HttpSharedMemory(shared_memory).mapping())
     service = InferenceService(
         router=router,
-        control=core.control,
         info=info,
         regions=regions,
         forwarding=rules.grpc_forwarding,
@@ -120,6 +124,7 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
     infer = ModelInfer(router, regions, rules.grpc_forwarding)
     handlers = {
         **service.mapping(),
+        **RepositoryService(router=router, control=core.control).mapping(),
         **GrpcSharedMemory(shared_memory).mapping(),
         **HealthService(router=router).mapping(),
         **ReflectionService().mapping(),

@@ -18,7 +18,7 @@ from tests.support.grpc_client import (
     rows_of,
 )
 from tests.support.memory_server import DELAY_S, memory_server
-from tritrio.actors.grpc_service import STREAM_REQUESTS_MAX
+from tritrio.actors.grpc_infer_stream import STREAM_REQUESTS_MAX
 from tritrio.protocol.errors import FailureReason
 from tritrio.protocol.header_forwarding import GRPC_ERROR_KEY
 

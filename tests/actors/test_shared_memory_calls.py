@@ -39,6 +39,7 @@ from tritrio.actors.http_api import HttpApi
 from tritrio.actors.http_shared_memory import HttpSharedMemory
 from tritrio.actors.server_info import ServerInfo
 from tritrio.protocol.errors import ErrorCode, RequestError
+from tritrio.protocol.grpc_headers import CallHead
 from tritrio.protocol.http_request import HTTP_1_1, HttpRequest
 from tritrio.protocol.http_response import HttpResponse
 
@@ -114,10 +115,8 @@ async def test_a_server_without_shared_memory_says_so(
 ) -> None:
     async with memory_server(models) as server:
         router, budget = server.core.router, server.parts.budget
-        control, info = server.core.control, ServerInfo("test", "1")
-        api = HttpApi(
-            router=router, control=control, info=info, input_bytes_max=1000, budget=budget
-        )
+        info = ServerInfo("test", "1")
+        api = HttpApi(router=router, info=info, input_bytes_max=1000, budget=budget)
         api.extend(HttpSharedMemory(None).mapping())
         for path, body in (
             (f"{SYSTEM}/region/r/register", b"{}"),
@@ -130,11 +129,11 @@ async def test_a_server_without_shared_memory_says_so(
             assert isinstance(response.body, bytes)
             assert b"no support for shared memory" in response.body
         message = grpc_message(ROW, ("r", 0, 12), None).SerializeToString()
-        answer = ModelInfer(router).start(message, trio.current_time())
+        answer = ModelInfer(router).start(message, trio.current_time(), CallHead([]))
         with pytest.raises(RequestError) as caught:
             await answer  # type: ignore[misc]
         assert caught.value.code is ErrorCode.UNAVAILABLE
-        service = InferenceService(router=router, control=control, info=info)
+        service = InferenceService(router=router, info=info)
         handlers = service.mapping() | GrpcSharedMemory(None).mapping()
         end, stream_end = connection()
         connected = GrpcConnection(

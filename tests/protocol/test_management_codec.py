@@ -3,9 +3,6 @@ from __future__ import annotations
 import json
 from enum import Enum
 from types import SimpleNamespace
-from typing import Any
-
-import pytest
 
 from tritrio.protocol.errors import FailureReason
 from tritrio.protocol.grpc_codec import (
@@ -16,9 +13,6 @@ from tritrio.protocol.grpc_codec import (
 from tritrio.protocol.management_codec import (
     error_body,
     model_metadata,
-    parse_index_request,
-    parse_load_parameters,
-    parse_unload_dependents,
     repository_index,
     server_metadata,
     statistics,
@@ -26,8 +20,6 @@ from tritrio.protocol.management_codec import (
 from tritrio.protocol.model_spec import InputSpec, ModelSpec, OutputSpec
 from tritrio.protocol.pb import inference as pb
 from tritrio.protocol.statistics import ModelStatistics
-
-from .infer_specs import Refused
 
 SPEC = ModelSpec(
     "m",
@@ -173,35 +165,3 @@ def test_the_index_message_says_the_same() -> None:
         ("b", "", "UNAVAILABLE", "Internal: no"),
         ("c", "", "", ""),
     ]
-
-
-@pytest.mark.parametrize(
-    ("body", "ready"), [(b"", False), (b"{}", False), (b'{"ready":true}', True)]
-)
-def test_an_index_request_may_ask_for_ready_models(body: Any, ready: Any) -> None:
-    assert parse_index_request(body) is ready
-
-
-def test_an_index_request_of_another_kind_is_refused() -> None:
-    with Refused("'ready'", "a boolean", "got 1"):
-        parse_index_request(b'{"ready":1}')
-    with Refused("JSON object"):
-        parse_index_request(b"[]")
-
-
-def test_load_parameters_are_strings() -> None:
-    assert parse_load_parameters(b"") == {}
-    assert parse_load_parameters(b'{"parameters":{"config":"{\\"a\\":1}"}}') == {
-        "config": '{"a":1}'
-    }
-    with Refused("'config'", "a string", "an object"):
-        parse_load_parameters(b'{"parameters":{"config":{}}}')
-    with Refused("'parameters'", "an object"):
-        parse_load_parameters(b'{"parameters":1}')
-
-
-def test_unload_dependents_is_a_boolean() -> None:
-    assert parse_unload_dependents(b"") is False
-    assert parse_unload_dependents(b'{"parameters":{"unload_dependents":true}}') is True
-    with Refused("'unload_dependents'", "a boolean", "'yes'"):
-        parse_unload_dependents(b'{"parameters":{"unload_dependents":"yes"}}')

@@ -1,0 +1,184 @@
+"""ModelStreamInfer: many requests and their responses on one stream."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import final
+
+import trio
+
+from ..protocol.errors import ErrorCode, RequestError
+from ..protocol.header_forwarding import GRPC_ERROR_KEY, HeaderForwarding
+from ..protocol.infer_wire import decode_model_infer, encode_stream_response, peek_request_id
+from ..protocol.requests import InferRequest, InferResponse
+from .grpc_stream import GrpcStream
+from .inference import submit
+from .region_access import RegionAccess, require
+from .reply import Reply
+from .router import Router
+
+STREAM_REQUESTS_MAX = 1024
+"""Most requests of one ModelStreamInfer stream in flight; then the stream is not read further,
+which is flow control's own back-pressure. More than any model's queue needs to stay full."""
+
+
+class _InFlight:
+    """One request of a stream between intake and its last response.
+
+    Attributes:
+      request_id: The client's id for it.
+      size_bytes: Its message, held until it is answered.
+      empty_final: Whether the client wants an empty final response.
+      reply: Where its responses come, or None if it was refused.
+      error: Why it was refused.
+    """
+
+    __slots__ = ("empty_final", "error", "reply", "request_id", "size_bytes")
+
+    def __init__(self, request_id: str, size_bytes: int) -> None:
+        self.request_id = request_id
+        self.size_bytes = size_bytes
+        self.empty_final = False
+        self.reply: Reply | None = None
+        self.error: RequestError | None = None
+
+
+@final
+class InferStream:
+    """One ModelStreamInfer call: takes requests at once, answers each kind in its order.
+
+    Responses of ordinary models are written in request order, those of decoupled models as they
+    come. Errors are messages of the stream and do not end it, unless the client asked for gRPC
+    errors.
+    """
+
+    def __init__(
+        self,
+        stream: GrpcStream,
+        router: Router,
+        regions: RegionAccess | None,
+        forwarding: HeaderForwarding | None,
+    ) -> None:
+        self._stream = stream
+        self._router = router
+        self._regions = regions
+        self._forwarding = forwarding
+        self._ordered: deque[_InFlight] = deque()
+        self._ordered_arrived = trio.Event()
+        self._free = trio.CapacityLimiter(STREAM_REQUESTS_MAX)
+        self._taken_all = False
+        self._grpc_errors = stream.metadata.get(GRPC_ERROR_KEY, [""])[0] == "true"
+        self._scope: trio.CancelScope | None = None
+        self._fatal: RequestError | None = None
+
+    async def serve(self) -> None:
+        """Serve until the client has half-closed and every request is answered.
+
+        Raises:
+          RequestError: a message is malformed, or the first failure if the client asked for
+            gRPC errors; what else is in flight is cancelled.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                self._scope = nursery.cancel_scope
+                nursery.start_soon(self._answer_ordered)
+                await self._take_all(nursery)
+                self._taken_all = True
+                self._ordered_arrived.set()
+        finally:
+            for entry in self._ordered:
+                if entry.reply is not None:
+                    entry.reply.close()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _end_with(self, error: RequestError) -> None:
+        assert self._scope is not None
+        self._fatal = error
+        self._scope.cancel()
+
+    async def _take_all(self, nursery: trio.Nursery) -> None:
+        while True:
+            data = await self._stream.recv_bytes()
+            if data is None:
+                return
+            entry = _InFlight("", len(data))
+            await self._free.acquire_on_behalf_of(entry)
+            decoupled = False
+            try:
+                request = decode_model_infer(data)
+                entry.request_id = request.id
+                entry.empty_final = request.empty_final_response
+                if self._forwarding is not None:
+                    request.parameters |= self._forwarding.grpc_parameters(self._stream.metadata)
+                version = self._router.table.find(request.model_name, request.model_version)
+                decoupled = version.spec.decoupled
+                now_s = trio.current_time()
+                if request.shared_memory is None:
+                    entry.reply = submit(version, request, now_s)
+                else:
+                    entry.reply = await require(self._regions).submit(version, request, now_s)
+            except RequestError as error:
+                if error.code is ErrorCode.INTERNAL:
+                    self._end_with(error)  # not a ModelInferRequest at all
+                    return
+                entry.request_id = entry.request_id or peek_request_id(data)
+                entry.error = error
+            if decoupled and entry.reply is not None:
+                nursery.start_soon(self._answer, entry)
+            else:
+                self._ordered.append(entry)
+                self._ordered_arrived.set()
+
+    async def _answer_ordered(self) -> None:
+        while True:
+            while self._ordered:
+                await self._answer(self._ordered[0])
+                self._ordered.popleft()
+            if self._taken_all:
+                return
+            self._ordered_arrived = trio.Event()
+            await self._ordered_arrived.wait()
+
+    async def _sent(self, response: InferResponse, request: InferRequest) -> bool:
+        """Write one response; False if it cannot be written, which ends its request alone."""
+        try:
+            if request.shared_memory is not None:
+                await require(self._regions).write(request, response)
+            await self._stream.send_buffers(encode_stream_response(response, request))
+        except RequestError as error:
+            if self._grpc_errors:
+                raise
+            version = request.model_version
+            failed = InferResponse(response.model_name, version, request.id, error=error)
+            await self._stream.send_buffers(encode_stream_response(failed, request))
+            return False
+        return True
+
+    async def _answer(self, entry: _InFlight) -> None:
+        """Write every response of one request."""
+        reply, stream = entry.reply, self._stream
+        try:
+            if reply is None:
+                assert entry.error is not None
+                refused = InferResponse("", "", entry.request_id, error=entry.error)
+                await stream.send_buffers(encode_stream_response(refused, enqueued=False))
+                return
+            while True:
+                response = await reply.receive()
+                if response.error is not None and self._grpc_errors:
+                    self._end_with(response.error)
+                elif not response.empty or entry.empty_final:
+                    if response.empty or response.error is not None:
+                        response.model_version = reply.request.model_version  # as it was asked for
+                    if not await self._sent(response, reply.request):
+                        return
+                if response.final:
+                    return
+        except RequestError as error:
+            self._end_with(error)
+        finally:
+            if reply is not None:
+                reply.close()
+            stream.release(entry.size_bytes)
+            self._free.release_on_behalf_of(entry)
