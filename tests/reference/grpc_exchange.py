@@ -61,14 +61,14 @@ class GrpcSeen:
         return {"status": self.status, "json": self.json, "errors": len(self.errors)}
 
 
-def exchange(server: Server, case: Case[Call]) -> GrpcSeen:
+def exchange(server: Server, case: Case[Call], limit_s: float = CALL_LIMIT_S) -> GrpcSeen:
     """Make the case's call on its own channel and read the answer to its end."""
     call, mask = case.request, case.mask
     path = call.method if "/" in call.method else f"/{SERVICE}/{call.method}"
     options: dict[str, Any] = {
         "metadata": call.metadata,
         "compression": call.compression,
-        "timeout": CALL_LIMIT_S,
+        "timeout": limit_s,
     }
     with _channel(server) as channel:
         kind = channel.stream_stream if call.streams else channel.unary_unary

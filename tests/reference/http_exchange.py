@@ -93,16 +93,21 @@ class HttpSeen:
         }
 
 
-def exchange(server: Server, case: Case[Http]) -> HttpSeen:
+def exchange(server: Server, case: Case[Http], limit_s: float = ANSWER_LIMIT_S) -> HttpSeen:
     """Send the case's request on its own connection and read the answer."""
-    (seen,) = converse(server, [case.request], case.mask)
+    (seen,) = converse(server, [case.request], case.mask, limit_s)
     return seen
 
 
-def converse(server: Server, requests: list[Http], mask: Mask | None = None) -> list[HttpSeen]:
+def converse(
+    server: Server,
+    requests: list[Http],
+    mask: Mask | None = None,
+    limit_s: float = ANSWER_LIMIT_S,
+) -> list[HttpSeen]:
     """Send requests one after the other on one connection and read the answer to each."""
     address = (HOST, server.ports.http)
-    with socket.create_connection(address, timeout=ANSWER_LIMIT_S) as connection:
+    with socket.create_connection(address, timeout=limit_s) as connection:
         return [_ask(connection, request, mask) for request in requests]
 
 

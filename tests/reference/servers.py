@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,18 +107,20 @@ def why_no_reference() -> str | None:
     return lines[-1] if lines else "it could not be installed, and no reason was given"
 
 
-def start_reference(repository: Path, log: Path, *flags: str) -> Server:
+def start_reference(
+    repository: Path, log: Path, *more: str, flags: Sequence[str] = FLAGS
+) -> Server:
     """Start the reference on `repository`, without waiting for it."""
     script = str(ROOT / "scripts" / "reference-server")
-    command = [sys.executable, script, str(repository), *FLAGS, "--allow-gpu-metrics=false", *flags]
+    command = [sys.executable, script, str(repository), *flags, "--allow-gpu-metrics=false", *more]
     return _start(command, log)
 
 
-def start_ours(repository: Path, log: Path, *flags: str) -> Server:
+def start_ours(repository: Path, log: Path, *more: str, flags: Sequence[str] = FLAGS) -> Server:
     """Start our server on `repository`, without waiting for it."""
     command = [sys.executable, "-m", "tritrio", "--model-repository", str(repository)]
-    command += [*FLAGS, "--allow-client-shm=true"]  # which the reference always does
-    return _start([*command, *flags], log)
+    command += [*flags, "--allow-client-shm=true"]  # which the reference always does
+    return _start([*command, *more], log)
 
 
 def _start(command: list[str], log: Path) -> Server:

@@ -9,9 +9,11 @@ from typing import Any
 from . import (
     grpc_cases,
     header_cases,
+    life_cycle_cases,
     raw_grpc_cases,
     stream_cases,
     test_http,
+    test_life_cycle,
     test_metrics,
     test_python_api,
     test_scheduling,
@@ -19,6 +21,7 @@ from . import (
     test_statistics,
 )
 from .cases import Case, Differs
+from .life_cycle import declared as declared_by
 from .servers import ROOT
 
 ROW = re.compile(r"^\| `([a-z-]+)` \|", re.MULTILINE)
@@ -36,11 +39,13 @@ def test_the_document_has_a_row_for_every_declared_difference() -> None:
         *test_shared_memory.CASES,
         *test_python_api.CASES,
         *test_python_api.CALLS,
+        *life_cycle_cases.NOT_EXPLICIT,
     ]
     declared = {case.expected.why for case in every if isinstance(case.expected, Differs)}
     declared |= {test_statistics.FAILURES_ROW, test_statistics.RESPONSES_ROW}
     declared.add(test_metrics.METRICS_ROW)
     declared.add(test_shared_memory.IN_USE_ROW)
+    declared.update(*map(declared_by, test_life_cycle.STEPS))
     document = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
     assert set(ROW.findall(document)) == declared
 
@@ -57,6 +62,8 @@ def test_no_two_cases_of_a_kind_have_the_same_name() -> None:
         test_shared_memory.CASES,
         test_python_api.CASES,
         test_python_api.CALLS,
+        test_life_cycle.STEPS,
+        life_cycle_cases.NOT_EXPLICIT,
     ]
     for cases in kinds:
         names = [case.name for case in cases]

@@ -1,0 +1,85 @@
+"""Models come and go: the same steps on both servers, and what is there after each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import life_cycle_cases, life_cycle_faults, life_cycle_models, life_cycle_requests
+from .cases import Case, compare, judge
+from .life_cycle import Done, Scenario, Step, ask, check_after, play
+from .servers import Servers, start_ours, start_reference, why_no_reference
+
+EXPLICIT = [
+    *life_cycle_requests.SCENARIOS,
+    *life_cycle_models.SCENARIOS,
+    *life_cycle_faults.SCENARIOS,
+]
+EXPLICIT_CONTROL = ["--exit-on-error=false", "--model-control-mode=explicit"]
+THREADS = f"--http-thread-count={4 * len(EXPLICIT)}"
+"""The reference answers nobody else on a thread that waits for a load."""
+READINESS = life_cycle_cases.READINESS
+STEPS = [step for scenario in [*EXPLICIT, READINESS] for step in scenario.steps]
+
+
+@contextmanager
+def running(directory: Path, scenarios: list[Scenario]) -> Iterator[Servers]:
+    """Both servers with explicit model control, on two repositories."""
+    repository, second = directory / "models", directory / life_cycle_faults.SECOND
+    repository.mkdir()
+    second.mkdir()
+    for scenario in scenarios:
+        scenario.write(repository)
+    flags = [*EXPLICIT_CONTROL, f"--model-repository={second}"]
+    with pytest.MonkeyPatch.context() as patch:
+        # Or the reference's models would change their own directories while they are loaded.
+        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        reference = start_reference(repository, directory / "reference.log", THREADS, flags=flags)
+        ours = start_ours(repository, directory / "ours.log", flags=flags)
+    try:
+        ours.wait_until_ready()
+        reference.wait_until_ready()
+        yield Servers(reference, ours)
+    finally:
+        status = ours.stop()
+        reference.stop()
+    assert status == 0, ours.log_tail()
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+    """What every step led to; scenarios side by side, since the reference loads slowly."""
+    if reason := why_no_reference():
+        pytest.skip(f"no reference server: {reason}")
+    every: dict[str, Done] = {}
+    explicit, readiness = (tmp_path_factory.mktemp(name) for name in ("explicit", "readiness"))
+    with (
+        running(explicit, EXPLICIT) as servers,
+        running(readiness, [READINESS]) as others,
+        ThreadPoolExecutor(len(EXPLICIT) + 1) as threads,
+    ):
+        futures = [
+            threads.submit(play, scenario, servers, explicit / "models") for scenario in EXPLICIT
+        ]
+        futures.append(threads.submit(play, READINESS, others, readiness / "models"))
+        for future in futures:
+            every |= future.result()
+    return every
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+def test_a_step_leads_to_the_same(step: Step, done: dict[str, Done]) -> None:
+    judge(step, done[step.name].ours, done[step.name].reference)
+    check_after(step, done[step.name])
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("case", life_cycle_cases.NOT_EXPLICIT, ids=lambda case: case.name)
+def test_nothing_comes_or_goes_without_explicit_control(case: Case[Any], servers: Servers) -> None:
+    compare(case, ask, servers)
