@@ -316,3 +316,24 @@ async def test_a_named_configuration_goes_before_the_plain_one(
         (tmp_path / "a" / "configs" / "big.pbtxt").write_text("max_batch_size: oops")
         with pytest.raises(RequestError, match=r"configs/big\.pbtxt:1:"):
             await core.control.load("a")
+
+
+@pytest.mark.parametrize("more", [False, True])
+async def test_a_change_that_is_taken_back_leaves_the_versions_and_no_reason(
+    autojump_clock: MockClock, tmp_path: Path, more: bool
+) -> None:
+    directory = add_model(tmp_path, "a", ALL)
+    async with controlled(tmp_path, startup_models=("a",)) as core:
+        version = core.router.table.find("a")
+        config = trio.Path(directory / "config.pbtxt")
+        await config.rename(directory / "kept")
+        configure(tmp_path, "a", "max_batch_size: oops")
+        with pytest.raises(RequestError, match="oops"):
+            await core.control.load("a")
+        assert "oops" in index(core)[0]
+        await trio.Path(directory / "kept").rename(config)
+        if more:
+            add_version(tmp_path, "a", "2")
+        await core.control.load("a")
+        assert index(core) == ["a/1 READY", "a/2 READY"][: 1 + more]
+        assert core.router.table.find("a", "1") is version
