@@ -75,6 +75,7 @@ class Repository:
       models: What is served.
       finder: Looks into the directories.
       loader: Makes model versions run.
+      ended: Whether nothing can be carried out any more.
     """
 
     def __init__(self, settings: RepositorySettings, *, models: ServedModels) -> None:
@@ -95,6 +96,7 @@ class Repository:
         )
         self._startup_models = settings.startup_models
         self._subtrees: trio.Nursery | None = None
+        self.ended = False
         self._deadline_s = inf
         self._stopped = trio.Event()
 
@@ -114,7 +116,10 @@ class Repository:
             implicit = {action.name for action in actions}.difference(self._startup_models or ())
             await self.carry_out(actions, implicit=implicit if self._startup_models else ())
             task_status.started()
-            await self._stopped.wait()
+            try:
+                await self._stopped.wait()
+            finally:
+                self.ended = True
 
     async def stop(self, deadline_s: float) -> None:
         """Let all models drain and unload; what takes longer is cut off at `deadline_s`.

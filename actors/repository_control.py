@@ -106,7 +106,7 @@ class RepositoryControl:
     def _check_open(self, doing: str, name: str) -> None:
         if not self._explicit:
             text = "on request needs the explicit model control mode"
-        elif self._closed:
+        elif self._closed or self._repository.ended:
             text = "is refused, because the server is exiting"
         elif not self._opened:
             text = "is refused, because the server is starting"
