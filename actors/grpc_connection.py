@@ -37,6 +37,7 @@ from ._wakeup import Wakeup
 from .byte_stream import ByteStream
 from .grpc_direct import DirectCalls, DirectMethod, server_fault
 from .grpc_stream import EXITING, GrpcStream, Ledger
+from .log_control import CallLog
 
 GOAWAY_GRACE_S = 0.1
 """Between the two GOAWAYs: calls that were on their way when the first was sent arrive within it,
@@ -64,6 +65,7 @@ class GrpcSettings:
       patience: Timeouts. Channels may idle for two hours, as Triton's keep-alive allows.
       codec_threads: Bounds the threads that inflate and compress messages.
       restricted: The calls that need a key; None for none.
+      calls: Where calls are logged.
     """
 
     limits: GrpcLimits = field(default_factory=GrpcLimits)
@@ -72,6 +74,7 @@ class GrpcSettings:
         default_factory=lambda: trio.CapacityLimiter(CODEC_THREADS_MAX)
     )
     restricted: RestrictedMethods | None = None
+    calls: CallLog = field(default_factory=CallLog)
 
 
 @final
@@ -92,6 +95,7 @@ class GrpcConnection:
         self._lease = Lease(budget)
         self._patience = settings.patience
         self._restricted = settings.restricted
+        self._call_log = settings.calls
         self._in_thread = partial(trio.to_thread.run_sync, limiter=settings.codec_threads)
         self._session = GrpcSession(settings.limits)
         self._watch = ConnectionWatch()
@@ -103,6 +107,7 @@ class GrpcConnection:
             has_room=self._has_room,
             ended=self._direct_ended,
             spawn=self._spawn,
+            log=settings.calls,
         )
         self._nursery: trio.Nursery | None = None
         self._output = Wakeup()  # set when there may be something to write
@@ -253,6 +258,9 @@ class GrpcConnection:
             self._session.end_call(
                 stream_id, Status.UNIMPLEMENTED, f"no method is served at {event.path}"
             )
+            if self._call_log.enabled:
+                status = Status.UNIMPLEMENTED.name
+                self._call_log.answered(f"gRPC {event.path}", status, now_s)
             return
         call = GrpcStream(
             call=event,
@@ -281,6 +289,9 @@ class GrpcConnection:
             fault = server_fault(call.path)
             call.end(fault.code.grpc_status, fault.message)
         finally:
+            if self._call_log.enabled:
+                status = call.status.name if call.status is not None else Status.CANCELLED.name
+                self._call_log.answered(f"gRPC {call.path}", status, call.arrived_s)
             del self._calls[call.stream_id]
             call.release(call.held_bytes)
             self._settle_budget()

@@ -30,6 +30,7 @@ from ..protocol.tensors import Buffer
 from ._deadlines import Deadlines
 from ._wakeup import Wakeup
 from .grpc_stream import UNCHECKED_BYTES_MAX
+from .log_control import CallLog
 from .reply import Reply
 
 _log = logging.getLogger("tritrio.grpc")
@@ -91,6 +92,7 @@ class DirectCalls:
       has_room: Whether an answer of so many bytes fits into the budget, which then has it.
       ended: Called when a call has ended and its last bytes are in the session's output.
       spawn: Runs the task of a call that needs one, for as long as the connection lives.
+      log: Where calls are logged.
 
     Attributes:
       refuse: Whether calls that become complete are refused, for lack of room in the budget.
@@ -104,12 +106,14 @@ class DirectCalls:
         has_room: Callable[[int], bool],
         ended: Callable[[], None],
         spawn: Callable[[Callable[[], Awaitable[None]]], None],
+        log: CallLog,
     ) -> None:
         self._methods = methods
         self._session = session
         self._has_room = has_room
         self._ended = ended
         self._spawn = spawn
+        self._log = log
         self._calls: dict[int, _DirectCall] = {}
         self._deadlines = Deadlines[int]()  # by stream id
         self._deadline_added = Wakeup()
@@ -171,6 +175,8 @@ class DirectCalls:
     ) -> None:
         """End a call with an error, and cancel what it asked for."""
         self._session.end_call(stream_id, status, message, retry_after_s=retry_after_s)
+        if self._log.enabled:
+            self._log_answered(self._calls[stream_id], status)
         self._forget(stream_id)
         self._ended()
 
@@ -246,11 +252,17 @@ class DirectCalls:
             self._fail(stream_id, RequestError(ErrorCode.UNAVAILABLE, BUDGET_USED_UP))
             return
         self._session.answer(stream_id, buffers)
+        if self._log.enabled:
+            self._log_answered(self._calls[stream_id], Status.OK)
         self._forget(stream_id)
         self._ended()
 
     def _fail(self, stream_id: int, error: RequestError) -> None:
         self.end(stream_id, error.code.grpc_status, error.message, error.retry_after_s)
+
+    def _log_answered(self, call: _DirectCall, status: Status) -> None:
+        request = None if call.reply is None else call.reply.request
+        self._log.answered(f"gRPC {call.method.path}", status.name, call.arrived_s, request)
 
     def _forget(self, stream_id: int) -> None:
         call = self._calls.pop(stream_id)

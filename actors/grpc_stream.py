@@ -71,11 +71,11 @@ class GrpcStream:
       held_bytes: Request bytes of this call that were taken and are still referenced.
       compression_level: How hard its answers are compressed, if the client takes it; 0 is not at
         all, and what a handler may change before it sends.
+      status: What the call has ended with, once it has.
     """
 
     __slots__ = (
         "_call",
-        "_ended",
         "_flush",
         "_handler",
         "_has_room",
@@ -93,6 +93,7 @@ class GrpcStream:
         "held_bytes",
         "path",
         "scope",
+        "status",
         "stream_id",
     )
 
@@ -118,7 +119,7 @@ class GrpcStream:
         self._messages: deque[Buffer] = deque()
         self.half_closed = False
         self.draining = False
-        self._ended = False
+        self.status: Status | None = None
         self._ledger = ledger
         self.held_bytes = 0
         self._waiter: trio.Event | None = None
@@ -291,9 +292,9 @@ class GrpcStream:
         retry_after_s: float | None = None,
     ) -> None:
         """End the call; ignored if it has ended."""
-        if self._ended:
+        if self.status is not None:
             return
-        self._ended = True
+        self.status = status
         self._session.end_call(
             self.stream_id,
             status,

@@ -20,6 +20,7 @@ from ..protocol.tensors import Buffer
 from ._asgi_lifespan import answer_lifespan
 from .http_api import HttpApi
 from .http_stream import HttpStream
+from .log_control import CallLog
 
 Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
@@ -34,10 +35,11 @@ WRITE_TIMEOUT_S = 60.0
 
 @final
 class HttpApplication:
-    """An ASGI 3 application."""
+    """An ASGI 3 application; logs requests in `calls`, if it is given."""
 
-    def __init__(self, *, api: HttpApi, budget: ByteBudget) -> None:
+    def __init__(self, *, api: HttpApi, budget: ByteBudget, calls: CallLog | None = None) -> None:
         self._api = api
+        self._calls = calls or CallLog()
         self._budget = budget
         self._draining = False
         self._receiving: set[trio.CancelScope] = set()
@@ -57,6 +59,7 @@ class HttpApplication:
         if scope["type"] != "http":
             return
         request = _request(scope)
+        arrived_s = trio.current_time()
         body = _Body(self._budget)
         try:
             refusal = self._api.admit(request)
@@ -74,6 +77,8 @@ class HttpApplication:
                 response = answered
             if not body.admit_answer(response):
                 response = error_response(503, BUDGET_USED_UP)
+            if self._calls.enabled:
+                self._calls.answered_http(request, response.status, arrived_s, None)
             with trio.move_on_after(WRITE_TIMEOUT_S), suppress(trio.BusyResourceError):
                 # Busy: the client left at this moment, and hypercorn is closing its connection.
                 await _send(response, send, head_only=request.method == b"HEAD")

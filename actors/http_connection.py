@@ -22,7 +22,6 @@ from ..protocol.http_request import HTTP_1_0
 from ..protocol.http_response import HttpResponse, encode_response, error_response
 from ..protocol.http_session import (
     CONTINUE,
-    HttpEvent,
     HttpFailure,
     HttpLimits,
     HttpRequest,
@@ -31,10 +30,12 @@ from ..protocol.http_session import (
 )
 from ..protocol.tensors import Buffer
 from ._connection_watch import ConnectionWatch, Patience, Phase
+from ._http_owed import Owed
 from ._wakeup import Wakeup
 from .byte_stream import ByteStream
-from .http_service import Answer, HttpService
+from .http_service import HttpService
 from .http_stream import HttpStream, write_stream
+from .log_control import CallLog
 from .reply import Reply
 
 PIPELINED_MAX = 16
@@ -44,7 +45,6 @@ which is TCP's own back-pressure. Clients that pipeline at all send a handful.""
 LINGER_S = 2.0
 """How long a refused client may go on sending before the connection is closed. Closing at once
 would reset it, and the reset would overtake the answer that says why."""
-
 
 _log = logging.getLogger("tritrio.http")
 
@@ -59,30 +59,13 @@ class HttpSettings:
       cancel_on_eof: What the end of a client's direction means while it is owed an answer: True
         takes it for a client that left and cancels its requests; False answers a client that
         only shut its side down. The two look the same on the wire.
+      calls: Where requests are logged.
     """
 
     limits: HttpLimits = field(default_factory=HttpLimits)
     patience: Patience = field(default_factory=Patience)
     cancel_on_eof: bool = True
-
-
-class _Owed:
-    """Something to write, in its turn.
-
-    Attributes:
-      event: What the session reported.
-      answer: The answer to a request, or where it comes from; None for other events.
-      unsent: What is left to write of the answer, once it is encoded.
-      keep_alive: Whether the answer, once it is encoded, keeps the connection open.
-    """
-
-    __slots__ = ("answer", "event", "keep_alive", "unsent")
-
-    def __init__(self, event: HttpEvent, answer: Answer | Awaitable[Answer] | None = None) -> None:
-        self.event = event
-        self.answer = answer
-        self.unsent: Sequence[Buffer] | None = None
-        self.keep_alive = True
+    calls: CallLog = field(default_factory=CallLog)
 
 
 @final
@@ -101,11 +84,12 @@ class HttpConnection:
         self._service = service
         self._lease = Lease(budget)
         self._settings = settings
+        self._calls = settings.calls
         self._patience = settings.patience
         self._session = HttpSession(settings.limits, admit=service.admit)
         self._watch = ConnectionWatch()
         self._scope = trio.CancelScope()
-        self._queue: deque[_Owed] = deque()  # the first stays in it until it is written
+        self._queue: deque[Owed] = deque()  # the first stays in it until it is written
         self._news = Wakeup()  # set when the answering task may find something to write
         self._room = Wakeup()  # set when the queue has room for the receiving task
         self._writing = False
@@ -182,7 +166,7 @@ class HttpConnection:
                 return
             for event in session.receive_data(data):
                 if type(event) is not HttpRequest:
-                    self._queue.append(_Owed(event))
+                    self._queue.append(Owed(event))
                     self._news.set()
                 elif not self._start(event):
                     break
@@ -199,11 +183,13 @@ class HttpConnection:
             self._owed_bytes -= len(request.body)
             self._fail(HttpFailure(503, BUDGET_USED_UP))
             return False
+        owed = Owed(request)
+        owed.arrived_s = trio.current_time() if self._calls.enabled else None
         try:
-            answer = self._service.start(request)
+            answer = owed.answer = self._service.start(request)
         except Exception:  # the last line: one request fails, the server goes on  # noqa: BLE001
-            answer = self._server_fault()
-        self._queue.append(_Owed(request, answer))
+            answer = owed.answer = self._server_fault()
+        self._queue.append(owed)
         if type(answer) is Reply and not answer.has_response:
             answer.notify = self._answer_now
         else:
@@ -214,7 +200,7 @@ class HttpConnection:
         self._eof = True
         queue = self._queue
         owed = bool(queue) and type(queue[0].event) is not HttpFailure
-        queue.extend(_Owed(event) for event in self._session.receive_eof())
+        queue.extend(Owed(event) for event in self._session.receive_eof())
         if (owed and self._settings.cancel_on_eof) or not queue or self._lingering:
             self._scope.cancel()
         self._news.set()
@@ -223,7 +209,7 @@ class HttpConnection:
         """Take no more requests; say why, after the answers that are owed, and close."""
         self._session.fail()
         self._settle_budget()
-        self._queue.append(_Owed(failure))
+        self._queue.append(Owed(failure))
         self._news.set()
 
     def _settle_budget(self) -> bool:
@@ -270,7 +256,7 @@ class HttpConnection:
                 break
         self._scope.cancel()
 
-    async def _answer(self, request: HttpRequest, owed: _Owed) -> None:
+    async def _answer(self, request: HttpRequest, owed: Owed) -> None:
         """Write the answer to one request; `owed.answer` is None once it is written."""
         if owed.unsent is None:
             answer = owed.answer
@@ -283,7 +269,7 @@ class HttpConnection:
                     if not answer.has_response:
                         answer.notify = self._answer_now
                         return  # once more when it is there
-                    answer = self._finish(answer)
+                    answer = self._finish(owed, answer)
                 else:
                     try:
                         answer = await answer
@@ -302,7 +288,7 @@ class HttpConnection:
         self._owed_bytes -= size
         owed.answer = None
 
-    async def _send_stream(self, request: HttpRequest, owed: _Owed, stream: HttpStream) -> None:
+    async def _send_stream(self, request: HttpRequest, owed: Owed, stream: HttpStream) -> None:
         """Write an answer piece by piece; a fault on the way can only cut the connection."""
         http_10 = request.version == HTTP_1_0
         owed.keep_alive = self._keeps_alive(request) and not http_10
@@ -313,6 +299,8 @@ class HttpConnection:
         except Exception:  # the last line, as in `_start`  # noqa: BLE001
             self._server_fault()
             self._scope.cancel()
+        if owed.arrived_s is not None:
+            self._calls.answered_http(request, stream.status, owed.arrived_s, None)
         stream.close()
         owed.answer = None
 
@@ -331,16 +319,18 @@ class HttpConnection:
             return request.keep_alive
         return request.keep_alive and len(self._queue) > 1
 
-    def _finish(self, reply: Reply) -> HttpResponse | Awaitable[HttpResponse]:
+    def _finish(self, owed: Owed, reply: Reply) -> HttpResponse | Awaitable[HttpResponse]:
+        if owed.arrived_s is not None:
+            owed.infer = reply.request
         try:
             return self._service.finish(reply.request, reply.receive_nowait())
         except Exception:  # the last line, as in `_start`  # noqa: BLE001
             return self._server_fault()
 
-    def _encode(
-        self, request: HttpRequest, owed: _Owed, response: HttpResponse
-    ) -> Sequence[Buffer]:
+    def _encode(self, request: HttpRequest, owed: Owed, response: HttpResponse) -> Sequence[Buffer]:
         owed.keep_alive = self._keeps_alive(request)
+        if owed.arrived_s is not None:
+            self._calls.answered_http(request, response.status, owed.arrived_s, owed.infer)
         return encode_response(
             response,
             keep_alive=owed.keep_alive,
@@ -364,7 +354,7 @@ class HttpConnection:
             and event.keep_alive
             and not (self._draining or self._eof or self._writing)
         ):
-            response = self._finish(owed.answer)
+            response = self._finish(owed, owed.answer)
             if type(response) is not HttpResponse:
                 owed.answer = response
                 self._news.set()

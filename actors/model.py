@@ -259,6 +259,7 @@ class Model:
         if any(slot.says_ready for slot in self._slots):
             self.version.check_ready = self._check_ready
         self._set_state(ModelState.READY)
+        self._log_state("READY")
         return True
 
     async def _serve(self) -> None:
@@ -272,6 +273,12 @@ class Model:
                 await nursery.start(self._schedule)
         if self.version.state is not ModelState.UNAVAILABLE:
             self._set_state(ModelState.UNAVAILABLE, UNLOADED)
+            self._log_state(UNLOADED)
+
+    def _log_state(self, state: str) -> None:
+        name, version = self.version.name, self.version.version
+        about = {"model": name, "version": version}
+        _logger.info("model %s version %s is %s", name, version, state, extra=about)
 
     async def _schedule(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

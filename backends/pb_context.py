@@ -9,17 +9,31 @@ from __future__ import annotations
 
 import sys
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import final
 
-from .base import ModelSource
+from .base import Batch, ModelSource
 from .pb_tensor import TritonModelException
 from .server_link import ServerLink
 
 _current: ContextVar[ModelContext | None] = ContextVar("tritrio model", default=None)
 _loaded: dict[str, ModelContext] = {}
 """Package of an instance's code -> its context."""
+
+
+@final
+class Running:
+    """What an instance executes.
+
+    Attributes:
+      batch: What is in its `execute` right now.
+    """
+
+    __slots__ = ("batch",)
+
+    def __init__(self) -> None:
+        self.batch: Batch | None = None
 
 
 @final
@@ -34,6 +48,7 @@ class ModelContext:
       in_execution: Whether an execution of the instance, if there is one, waits for what this code
         does.
       on_event_loop: Whether the code runs on the server's event loop, which must never block.
+      running: What the instance executes.
     """
 
     source: ModelSource
@@ -41,6 +56,7 @@ class ModelContext:
     number: int | None = None
     in_execution: bool = True
     on_event_loop: bool = False
+    running: Running = field(default_factory=Running)
 
 
 def enter_model(context: ModelContext | None) -> None:
@@ -89,6 +105,21 @@ def required_server(what: str) -> tuple[ModelContext, ServerLink]:
     if context.server is None:
         raise TritonModelException(f"{what} needs a server, and this model runs without one")
     return context, context.server
+
+
+def about_caller() -> dict[str, str]:
+    """Return the `extra` of a line that a model logs: the model, and which request it is about.
+
+    That is known while the model executes a single one.
+    """
+    context = model_context()
+    if context is None:
+        return {}
+    extra = {"model": context.source.name, "version": str(context.source.version)}
+    batch = context.running.batch
+    if batch is not None and len(batch.requests) == 1:
+        extra["request_id"] = batch.requests[0].id
+    return extra
 
 
 def _context_of_code() -> ModelContext | None:

@@ -19,7 +19,7 @@ from ..protocol.dtypes import BYTES, CONFIG_NUMBERS, NUMPY_DTYPES, PROTOCOL_NAME
 from ..protocol.errors import RequestError
 from ..protocol.tensors import Array, Buffer, decode_bytes_elements, encode_bytes_elements
 from .pb_calls import ResponseIterator
-from .pb_context import required_context, required_server
+from .pb_context import about_caller, required_context, required_server
 from .pb_metrics import Metric, MetricFamily
 from .pb_model_config import ModelConfig
 from .pb_objects import (
@@ -113,27 +113,32 @@ class Logger:
     @staticmethod
     def log(message: str, level: int = LogLevel.INFO) -> None:
         """Log at `level`."""
-        _LOGGER.log(level, "%s", message)
+        _write(level, message)
 
     @staticmethod
     def log_info(message: str) -> None:
         """Log at level INFO."""
-        _LOGGER.info("%s", message)
+        _write(LogLevel.INFO, message)
 
     @staticmethod
     def log_warn(message: str) -> None:
         """Log at level WARNING."""
-        _LOGGER.warning("%s", message)
+        _write(LogLevel.WARNING, message)
 
     @staticmethod
     def log_error(message: str) -> None:
         """Log at level ERROR."""
-        _LOGGER.error("%s", message)
+        _write(LogLevel.ERROR, message)
 
     @staticmethod
     def log_verbose(message: str) -> None:
         """Log at level VERBOSE."""
-        _LOGGER.debug("%s", message)
+        _write(LogLevel.VERBOSE, message)
+
+
+def _write(level: int, message: str) -> None:
+    if _LOGGER.isEnabledFor(level):
+        _LOGGER.log(level, "%s", message, stacklevel=3, extra=about_caller())
 
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:

@@ -52,8 +52,8 @@ def complete_in_process(source: ModelSource, config: ModelConfig) -> ModelConfig
                         return ModelConfig.parse(bytes(buffers[0])) if buffers else config
                     case {"kind": "unfit", "text": str(text)}:
                         raise process.misbehaved(f"cannot run it: {text}")
-                    case {"kind": "log", "name": str(name), "level": int(level), "text": str(text)}:
-                        log_here(name, level, text)
+                    case {"kind": "log", "name": str(), "level": int(), "text": str()} as record:
+                        log_here(record)
     except (ProcessEndedError, LinkError) as error:
         raise RequestError(
             ErrorCode.INTERNAL, f"{about}: auto_complete_config failed: {error}"

@@ -16,6 +16,7 @@ from time import perf_counter_ns
 from typing import Any, Final, final
 
 from ..protocol.errors import ErrorCode, RequestError
+from ..protocol.log_settings import LOG_FIELDS
 from ..protocol.pb.inference import ModelConfig
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Buffer
@@ -280,8 +281,8 @@ class ProcessModelInstance:
                     reply = message
                 case {"kind": "unfit", "text": str(text)}:
                     raise process.misbehaved(f"cannot run it: {text}")
-                case {"kind": "log", "name": str(name), "level": int(level), "text": str(text)}:
-                    log_here(name, level, text)
+                case {"kind": "log", "name": str(), "level": int(), "text": str()} as record:
+                    log_here(record)
                 case {"kind": "post", "execution": int(job), "index": int(index), **rest}:
                     self._posted(job, index, rest.get("response"), message)
                 case _:
@@ -382,8 +383,21 @@ def _misbehaved(process: ModelProcess, error: Exception) -> ProcessEndedError:
     return process.misbehaved(f"sent what is no answer: {error}")
 
 
-def log_here(name: str, level: int, text: str) -> None:
-    """Log what a model's process has logged, as if its logger were one of the server."""
-    if _LOGGER.isEnabledFor(level):
-        name = name[:LOG_NAME_MAX_CHARS]
-        _LOGGER.handle(logging.LogRecord(name, level, "", 0, "%s", (text,), None))
+def log_here(record: Header) -> None:
+    """Log what a model's process has logged, as if its logger were one of the server.
+
+    Args:
+      record: With its `name`, `level` and `text`; the rest may be anything.
+    """
+    if not _LOGGER.isEnabledFor(record["level"]):
+        return
+    name = record["name"][:LOG_NAME_MAX_CHARS]
+    line = logging.LogRecord(name, record["level"], "", 0, "%s", (record["text"],), None)
+    match record:
+        case {"file": str(file), "line": int(number)}:
+            line.filename, line.lineno = file[:LOG_NAME_MAX_CHARS], number
+    for field in LOG_FIELDS:
+        about = record.get(field)
+        if isinstance(about, str) and about:
+            setattr(line, field, about[:LOG_NAME_MAX_CHARS])
+    _LOGGER.handle(line)

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias, final
 import outcome
 
 from ..protocol.errors import ErrorCode, RequestError
+from ..protocol.log_settings import LOG_FIELDS
 from ..protocol.pb.inference import ModelConfig
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Buffer
@@ -273,4 +274,6 @@ class _LogToServer(logging.Handler):
         except Exception:  # noqa: BLE001 - the arguments are the model's own
             self.handleError(record)
             return
-        self._send({"kind": "log", "name": record.name, "level": record.levelno, "text": text}, [])
+        header: Header = {"kind": "log", "name": record.name, "level": record.levelno, "text": text}
+        header |= {name: getattr(record, name, "") for name in LOG_FIELDS}
+        self._send({**header, "file": record.filename, "line": record.lineno}, [])

@@ -235,6 +235,7 @@ class PythonModelInstance:
 
     def _begin(self, batch: Batch) -> tuple[_Answering, list[InferenceRequest]]:
         batch.compute_start_ns = perf_counter_ns()
+        self._context.running.batch = batch
         maker = self._maker
         assert maker is not None, "execute() before load()"
         answering = _Answering(maker, batch, decoupled=self.decoupled)
@@ -254,6 +255,7 @@ class PythonModelInstance:
         fault: str | None,
     ) -> None:
         batch.infer_end_ns = perf_counter_ns()
+        self._context.running.batch = None
         if fault is None:
             fault = self._fault_of_list(responses, requests)
         if fault is not None:

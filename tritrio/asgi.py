@@ -49,7 +49,7 @@ async def serving(options: ServerOptions) -> AsyncIterator[HttpApplication]:
             nursery.cancel_scope.cancel()
         else:
             parts = build_parts(options, core)
-            yield HttpApplication(api=parts.http_api, budget=parts.budget)
+            yield HttpApplication(api=parts.http_api, budget=parts.budget, calls=parts.calls)
             await core.stop()
     if fault is not None:
         raise fault

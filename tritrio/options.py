@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .actors.core import BYTE_BUDGET_DEFAULT
 from .memory.cache_config import CacheConfig
+from .protocol.log_settings import LogSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,27 +51,6 @@ class GrpcKeepAlive:
     ping_strikes_max: int = 2
     connection_age_max_s: float = 0.0
     connection_age_grace_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogOptions:
-    """What is logged, and how.
-
-    Attributes:
-      file: Where lines go; "" for standard error.
-      info: Whether informational lines are logged.
-      warning: Whether warnings are.
-      error: Whether errors are.
-      verbose_level: From 1 on, lines for people who search a fault are logged too.
-      format: "default", "ISO8601" or "json".
-    """
-
-    file: str = ""
-    info: bool = True
-    warning: bool = True
-    error: bool = True
-    verbose_level: int = 0
-    format: str = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,4 +159,4 @@ class ServerOptions:
     metrics_interval_s: float = 2.0
     cpu_metrics: bool = True
     trace_config: tuple[str, ...] = ()
-    log: LogOptions = field(default_factory=LogOptions)
+    log: LogSettings = field(default_factory=LogSettings)

@@ -22,6 +22,7 @@ from .actors.core import Core, CoreOptions, run_core
 from .actors.frontend import Frontend
 from .actors.grpc_connection import GrpcConnection, GrpcSettings
 from .actors.grpc_health import HealthService
+from .actors.grpc_logging import GrpcLogging
 from .actors.grpc_reflection import ReflectionService
 from .actors.grpc_repository import RepositoryService
 from .actors.grpc_service import InferenceService, ModelInfer
@@ -30,8 +31,10 @@ from .actors.http_api import HttpApi
 from .actors.http_asgi import HttpApplication
 from .actors.http_connection import HttpConnection, HttpSettings
 from .actors.http_generate import GenerateMethods
+from .actors.http_logging import HttpLogging
 from .actors.http_repository import HttpRepository
 from .actors.http_shared_memory import HttpSharedMemory
+from .actors.log_control import CallLog
 from .actors.management_frontend import AsgiFrontend, ManagementApplication
 from .actors.metrics_collector import ModelCollector
 from .actors.region_access import RegionAccess
@@ -40,10 +43,12 @@ from .actors.routing_table import ModelState
 from .actors.server_info import ServerInfo
 from .actors.system_monitor import SystemMonitor
 from .call_rules import call_rules
+from .logs import Logs
 from .memory.budget import ByteBudget
 from .memory.response_cache import LocalCache
 from .memory.shared_memory import SharedMemoryRegions
 from .options import ServerOptions
+from .progress import log_drain, log_models
 from .protocol.errors import RequestError
 from .protocol.metrics_config import parse_metrics_config
 
@@ -75,6 +80,7 @@ class Parts:
       grpc: Runs gRPC connections.
       metrics: Every metric of the server.
       system: What looks at processor and memory, if metrics are to have them; it runs nowhere yet.
+      calls: Where answered calls are logged.
     """
 
     info: ServerInfo
@@ -85,12 +91,14 @@ class Parts:
     grpc: Frontend
     metrics: CollectorRegistry
     system: SystemMonitor | None
+    calls: CallLog
 
 
-def build_parts(options: ServerOptions, core: Core) -> Parts:
-    """Wire the frontends to a core that `start_core` has started."""
+def build_parts(options: ServerOptions, core: Core, logs: Logs | None = None) -> Parts:
+    """Wire the frontends to a core that has started, and to a log that clients may change."""
     router, budget = core.router, core.budget
     rules = call_rules(options)
+    logs = logs or Logs(options.log)
     info = ServerInfo(options.server_id, __version__)
     shared_memory = SharedMemoryRegions(allowed=options.allow_client_shared_memory)
     regions = RegionAccess(router=router, regions=shared_memory, budget=budget)
@@ -114,6 +122,7 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
     )
     api.extend(repository.mapping())
     api.extend(HttpSharedMemory(shared_memory).mapping())
+    api.extend(HttpLogging(logs).methods())
     service = InferenceService(
         router=router,
         info=info,
@@ -126,10 +135,11 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
         **service.mapping(),
         **RepositoryService(router=router, control=core.control).mapping(),
         **GrpcSharedMemory(shared_memory).mapping(),
+        **GrpcLogging(logs).mapping(),
         **HealthService(router=router).mapping(),
         **ReflectionService().mapping(),
     }
-    grpc_settings = GrpcSettings(restricted=rules.grpc_restricted)
+    grpc_settings = GrpcSettings(restricted=rules.grpc_restricted, calls=logs.calls)
     metrics = CollectorRegistry()
     system = SystemMonitor(interval_s=options.metrics_interval_s) if options.cpu_metrics else None
     metrics.register(
@@ -151,7 +161,7 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
                 stream=stream,
                 service=api,
                 budget=budget,
-                settings=HttpSettings(cancel_on_eof=not options.http_half_close),
+                settings=HttpSettings(cancel_on_eof=not options.http_half_close, calls=logs.calls),
             )
         ),
         grpc=Frontend(
@@ -165,6 +175,7 @@ def build_parts(options: ServerOptions, core: Core) -> Parts:
         ),
         metrics=metrics,
         system=system,
+        calls=logs.calls,
     )
 
 
@@ -214,14 +225,7 @@ async def start_core(options: ServerOptions, nursery: trio.Nursery) -> Core:
     except* RequestError as group:
         raise StartError(_first_message(group)) from None
     index = core.router.table.index()
-    for entry in index:
-        where = entry.name if entry.version is None else f"{entry.name} version {entry.version}"
-        if entry.state is ModelState.READY:
-            _log.info("model %s is READY", where)
-        elif entry.state is not ModelState.UNKNOWN:
-            _log.error("model %s is %s: %s", where, entry.state.value, entry.reason)
-    if not index:
-        _log.warning("there are no models in %s", ", ".join(map(str, options.model_repositories)))
+    log_models(index, options.model_repositories)
     failed = [entry for entry in index if entry.state is ModelState.UNAVAILABLE]
     if failed and options.exit_on_error:
         names = ", ".join(sorted({entry.name for entry in failed}))
@@ -246,10 +250,12 @@ class Server:
 
     Args:
       options: What to serve and where.
+      logs: The log, if it is written here; else whoever embeds the server writes it.
     """
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: ServerOptions, logs: Logs | None = None) -> None:
         self._options = options
+        self._logs = logs
         self._stop = trio.Event()
 
     def begin_shutdown(self) -> None:
@@ -297,7 +303,7 @@ class Server:
 
     async def _serve(self, core: Core, task_status: trio.TaskStatus[BoundAddresses]) -> bool:
         options = self._options
-        parts = build_parts(options, core)
+        parts = build_parts(options, core, self._logs)
         frontends: list[Frontend | AsgiFrontend] = [_http_frontend(options, parts), parts.grpc]
         # A server that drains can still be watched, so metrics end last, and at once.
         metrics = AsgiFrontend(ManagementApplication(parts.metrics), grace_s=0)
@@ -339,8 +345,11 @@ class Server:
         with trio.move_on_after(exit_timeout_s) as scope:
             for frontend in frontends:
                 frontend.begin_shutdown()
-            for frontend in frontends:
-                await frontend.drained()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(log_drain, core.router, frontends, scope.deadline)
+                for frontend in frontends:
+                    await frontend.drained()
+                nursery.cancel_scope.cancel()
         if scope.cancelled_caught:
             left = ", ".join(map(repr, frontends))
             _log.error("the exit timeout has passed: what is left is cut, unanswered: %s", left)
@@ -350,7 +359,7 @@ class Server:
 def _http_frontend(options: ServerOptions, parts: Parts) -> Frontend | AsgiFrontend:
     if options.http_server == "tritrio" or options.http_address is None:
         return parts.http
-    application = HttpApplication(api=parts.http_api, budget=parts.budget)
+    application = HttpApplication(api=parts.http_api, budget=parts.budget, calls=parts.calls)
     return AsgiFrontend(
         application, grace_s=_exit_timeout_s(options), on_shutdown=application.begin_shutdown
     )
@@ -406,9 +415,9 @@ def settle_heap() -> None:
     gc.set_threshold(GC_YOUNG_MAX, *gc.get_threshold()[1:])
 
 
-async def serve_until_signal(options: ServerOptions) -> bool:
-    """Run a server until SIGINT or SIGTERM; see `Server.run`."""
-    server = Server(options)
+async def serve_until_signal(options: ServerOptions, logs: Logs | None = None) -> bool:
+    """Run a server until SIGINT or SIGTERM; see `Server`."""
+    server = Server(options, logs)
     in_time = False
     fault: StartError | None = None
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

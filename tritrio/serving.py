@@ -7,7 +7,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -17,7 +17,7 @@ import trio
 from .actors._repository_scan import CONFIG_NAME
 from .backends.function_model import DEFAULT_FILENAME, EXPORTED_NAME
 from .backends.model_function import ModelFunction, holding
-from .cli import log_to_stderr
+from .logs import Logs
 from .model_functions import model_function
 from .options import ServerOptions
 from .protocol.config_text_writer import model_config_to_text
@@ -32,6 +32,8 @@ SOURCE_FILENAME: Final = "function_source.py"
 
 def serve(*models: Callable[..., Any], **options: Any) -> bool:
     """Serve models until SIGINT or SIGTERM, as the command line does; on the main thread.
+
+    Unless the program has told `logging` where to, the log is written as the command line does.
 
     Args:
       models: Functions and classes with the decorator `tritrio.model`.
@@ -50,8 +52,11 @@ def serve(*models: Callable[..., Any], **options: Any) -> bool:
         options.setdefault("metrics_address", options["http_address"])
     with function_repository(*models) as directory:
         served = ServerOptions(model_repositories=(directory, *map(Path, repositories)), **options)
-        log_to_stderr(verbose=served.log.verbose_level > 0)
-        return trio.run(serve_until_signal, served, restrict_keyboard_interrupt_to_checkpoints=True)
+        logs = Logs(served.log)
+        with nullcontext() if logging.getLogger().handlers else logs.written():
+            return trio.run(
+                serve_until_signal, served, logs, restrict_keyboard_interrupt_to_checkpoints=True
+            )
 
 
 @contextmanager

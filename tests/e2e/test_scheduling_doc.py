@@ -26,7 +26,7 @@ from tritrio.actors.core import BYTE_BUDGET_DEFAULT
 from tritrio.actors.instance_slot import HANGING_MAX
 from tritrio.backends.base import SequenceEndReason
 from tritrio.backends.warmup import FINAL_RESPONSES_MAX_S
-from tritrio.cli import build_parser
+from tritrio.command_line.parsing import build_parser
 from tritrio.memory.cache_config import (
     _REDIS_KEYS,
     POOL_SIZE_MAX,

@@ -286,7 +286,6 @@ def not_yet(method: str, message: object) -> Case[Call]:
 
 NOT_YET = [
     not_yet("TraceSetting", pb.TraceSettingRequest()),
-    not_yet("LogSettings", pb.LogSettingsRequest()),
 ]
 
 UNSET = pb.InferParameter()

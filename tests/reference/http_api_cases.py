@@ -163,7 +163,6 @@ def not_yet(request: Http, reference: int = 200) -> Case[Http]:
 NOT_YET = [
     not_yet(get("/v2/trace/setting")),
     not_yet(get("/v2/models/identity/trace/setting")),
-    not_yet(get("/v2/logging")),
 ]
 
 CASES: list[Case[Http]] = [*HEALTH, *METADATA, *CONFIG, *STATISTICS, *REPOSITORY, *ROUTES, *NOT_YET]

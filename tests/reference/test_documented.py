@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import (
-    grpc_cases,
     header_cases,
     life_cycle_cases,
     raw_grpc_cases,
     stream_cases,
+    test_grpc,
     test_http,
     test_life_cycle,
     test_metrics,
@@ -30,7 +30,7 @@ ROW = re.compile(r"^\| `([a-z-]+)` \|", re.MULTILINE)
 def test_the_document_has_a_row_for_every_declared_difference() -> None:
     every: list[Case[Any]] = [
         *test_http.CASES,
-        *grpc_cases.CASES,
+        *test_grpc.CASES,
         *stream_cases.CASES,
         *raw_grpc_cases.CASES,
         *header_cases.HTTP_CASES,
@@ -53,7 +53,7 @@ def test_the_document_has_a_row_for_every_declared_difference() -> None:
 def test_no_two_cases_of_a_kind_have_the_same_name() -> None:
     kinds: list[Sequence[Case[Any]]] = [
         test_http.CASES,
-        grpc_cases.CASES,
+        test_grpc.CASES,
         stream_cases.CASES,
         raw_grpc_cases.CASES,
         header_cases.HTTP_CASES,

@@ -11,6 +11,7 @@ from . import (
     http_api_cases,
     http_binary_cases,
     http_json_cases,
+    logging_cases,
 )
 from .cases import BAD_JSON, Case, compare
 from .http_answer_cases import fault
@@ -26,6 +27,7 @@ CASES = [
     *http_binary_cases.CASES,
     *calling_cases.CASES,
     *generate_cases.CASES,
+    *logging_cases.HTTP,
 ]
 
 

@@ -1,0 +1,66 @@
+"""What the log says of how a server starts and stops."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from .actors.router import Router
+from .actors.routing_table import IndexEntry, ModelState
+from .logs import printable
+
+DRAIN_REPORT_S: Final = 1.0
+"""Between two lines about what a stop waits for, as Triton has them."""
+
+_log = logging.getLogger("tritrio")
+
+
+def log_models(index: Sequence[IndexEntry], repositories: Iterable[Path]) -> None:
+    """Say how each model fared at the start; those that nobody asked for are left out."""
+    known = [entry for entry in index if entry.state is not ModelState.UNKNOWN]
+    rows = [
+        (
+            entry.name,
+            entry.version or "",
+            ": ".join(filter(None, (entry.state.value, entry.reason))),
+        )
+        for entry in known
+    ]
+    _log.info("%s", table("models", ("Model", "Version", "Status"), rows), extra={"table": True})
+    for entry in known:
+        if entry.state is not ModelState.READY:
+            where = entry.name if entry.version is None else f"{entry.name} version {entry.version}"
+            about = {"model": entry.name, "version": entry.version}
+            _log.error("model %s is %s: %s", where, entry.state.value, entry.reason, extra=about)
+    if not index:
+        _log.warning("there are no models in %s", ", ".join(map(str, repositories)))
+
+
+async def log_drain(router: Router, frontends: Sequence[object], deadline_s: float) -> None:
+    """Say every second what a stop waits for, and how long it will; until cancelled."""
+    while True:
+        await trio.sleep(DRAIN_REPORT_S)
+        models = list(router.measured_models())
+        _log.info(
+            "stopping: %.0f s are left, %d model versions live, %d requests are queued; %s",
+            max(0.0, deadline_s - trio.current_time()),
+            len(models),
+            sum(model.statistics.pending_count for model in models),
+            ", ".join(map(repr, frontends)),
+        )
+
+
+def table(heading: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """Return a table below its heading; log it with `extra={"table": True}`."""
+    cells = [columns, *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    rule = "+".join(["", *("-" * (width + 2) for width in widths), ""])
+    lines = [
+        "|".join(["", *(f" {cell:{width}} " for cell, width in zip(row, widths, strict=True)), ""])
+        for row in cells
+    ]
+    return "\n".join([heading, rule, lines[0], rule, *lines[1:], *([rule] if rows else [])])
