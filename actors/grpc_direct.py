@@ -26,11 +26,12 @@ from ..protocol.grpc_session import (
     HalfClosed,
     MessageReceived,
 )
+from ..protocol.requests import InferRequest
 from ..protocol.tensors import Buffer
 from ._deadlines import Deadlines
 from ._wakeup import Wakeup
 from .grpc_stream import UNCHECKED_BYTES_MAX
-from .log_control import CallLog
+from .log_control import CallLog, about
 from .reply import Reply
 
 _log = logging.getLogger("tritrio.grpc")
@@ -240,7 +241,7 @@ class DirectCalls:
             self._fail(stream_id, error)
             return
         except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
-            self._fail(stream_id, server_fault(call.method.path))
+            self._fail(stream_id, server_fault(call.method.path, call.reply.request))
             return
         self._answer(stream_id, buffers)
 
@@ -273,7 +274,7 @@ class DirectCalls:
             call.scope.cancel()
 
 
-def server_fault(path: str) -> RequestError:
+def server_fault(path: str, request: InferRequest | None = None) -> RequestError:
     """Log the exception being handled; returns what the client is told."""
-    _log.exception("a fault of the server while answering %s", path)
+    _log.exception("a fault of the server while answering %s", path, extra=about(request))
     return RequestError(ErrorCode.INTERNAL, "the server failed to answer this call")

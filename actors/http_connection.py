@@ -28,6 +28,7 @@ from ..protocol.http_session import (
     HttpSession,
     HttpState,
 )
+from ..protocol.requests import InferRequest
 from ..protocol.tensors import Buffer
 from ._connection_watch import ConnectionWatch, Patience, Phase
 from ._http_owed import Owed
@@ -35,7 +36,7 @@ from ._wakeup import Wakeup
 from .byte_stream import ByteStream
 from .http_service import HttpService
 from .http_stream import HttpStream, write_stream
-from .log_control import CallLog
+from .log_control import CallLog, about
 from .reply import Reply
 
 PIPELINED_MAX = 16
@@ -325,7 +326,7 @@ class HttpConnection:
         try:
             return self._service.finish(reply.request, reply.receive_nowait())
         except Exception:  # the last line, as in `_start`  # noqa: BLE001
-            return self._server_fault()
+            return self._server_fault(reply.request)
 
     def _encode(self, request: HttpRequest, owed: Owed, response: HttpResponse) -> Sequence[Buffer]:
         owed.keep_alive = self._keeps_alive(request)
@@ -377,8 +378,9 @@ class HttpConnection:
                 return
         self._news.set()
 
-    def _server_fault(self) -> HttpResponse:
-        _log.exception("a fault of the server while answering an HTTP request")
+    def _server_fault(self, request: InferRequest | None = None) -> HttpResponse:
+        what = "a fault of the server while answering an HTTP request"
+        _log.exception(what, extra=about(request))
         return error_response(500, "the server failed to answer this request")
 
     async def _send(self, buffers: Sequence[Buffer]) -> None:

@@ -16,6 +16,7 @@ import outcome
 import trio
 
 from ..protocol.requests import InferRequest, InferResponse
+from .log_control import about
 
 _log = logging.getLogger("tritrio")
 
@@ -73,7 +74,10 @@ class Reply:
                 try:
                     self.notify()
                 except Exception:  # the sender must not pay for a receiver's fault  # noqa: BLE001
-                    _log.exception("a fault of the server while passing a response on")
+                    _log.exception(
+                        "a fault of the server while passing a response on",
+                        extra=about(self.request),
+                    )
 
     @property
     def has_response(self) -> bool:

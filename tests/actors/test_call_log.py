@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 from tritonclient.grpc import service_pb2 as pb
 
-from tests.support.grpc_client import INVALID_ARGUMENT, OK, UNIMPLEMENTED, infer_message
+from tests.support.grpc_client import INTERNAL, INVALID_ARGUMENT, OK, UNIMPLEMENTED, infer_message
 from tests.support.http_client import request_bytes
 from tests.support.memory_server import memory_server
 from tritrio.actors.http_asgi import HttpApplication
@@ -59,6 +59,24 @@ async def test_a_streamed_answer_leaves_its_line_at_its_end(
         assert (await client.response()).status == 200
         await wait_all_tasks_blocked()
     assert lines(caplog) == ["HTTP POST /v2/models/plain/generate_stream 200, 500.000 ms"]
+
+
+async def test_a_fault_of_the_server_names_the_request(
+    autojump_clock: MockClock,
+    models: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr("tritrio.actors.http_api.HttpApi.finish", fail)
+    monkeypatch.setattr("tritrio.actors.grpc_service.ModelInfer.finish", fail)
+    async with memory_server(models) as server:
+        assert (await server.http().ask("plain", [[1]], request_id="r1")).status == 500
+        assert await server.grpc().infer("plain", [[1]], request_id="r2").done() == INTERNAL
+    about = [getattr(record, "request_id", None) for record in caplog.records]
+    assert about == ["r1", "r2"]
 
 
 async def test_every_grpc_call_leaves_a_line(

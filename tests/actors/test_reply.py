@@ -145,3 +145,4 @@ async def test_a_receiver_that_fails_does_not_harm_the_sender(
     reply.send(InferResponse("m", "1"))
     assert reply.done
     assert "a fault of the receiver" in caplog.text
+    assert [getattr(record, "request_id", None) for record in caplog.records] == [reply.request.id]
