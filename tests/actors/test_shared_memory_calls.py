@@ -110,6 +110,9 @@ async def test_grpc_registers_lists_and_unregisters(
         assert await call("SystemSharedMemoryStatus", name="a").done() == NOT_FOUND
 
 
+HEAD = CallHead([(b":method", b"POST"), (b":path", b"/x"), (b"content-type", b"application/grpc")])
+
+
 async def test_a_server_without_shared_memory_says_so(
     autojump_clock: MockClock, models: Path, item: Path
 ) -> None:
@@ -129,7 +132,11 @@ async def test_a_server_without_shared_memory_says_so(
             assert isinstance(response.body, bytes)
             assert b"no support for shared memory" in response.body
         message = grpc_message(ROW, ("r", 0, 12), None).SerializeToString()
-        answer = ModelInfer(router).start(message, trio.current_time(), CallHead([]))
+        answer = ModelInfer(router).start(
+            message,
+            trio.current_time(),
+            HEAD,
+        )
         with pytest.raises(RequestError) as caught:
             await answer  # type: ignore[misc]
         assert caught.value.code is ErrorCode.UNAVAILABLE
