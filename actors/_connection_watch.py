@@ -40,7 +40,8 @@ class Patience:
     Attributes:
       idle_s: A keep-alive connection without a request. Longer than the 60 s that load balancers
         keep theirs, so that they and not we close first.
-      head_s: From the first byte of a head to its last, however it is dripped.
+      head_s: From the first byte of a head to its last, however it is dripped; in gRPC from the
+        beginning to the preface of HTTP/2.
       body_s: Without any byte of a body.
       write_s: Without the peer taking a byte of an answer.
     """

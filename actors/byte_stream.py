@@ -27,14 +27,14 @@ SEND_BUFFERS_MAX = 512
 
 
 class ByteStream(Protocol):
-    """A connection's two directions. One task receives, one task sends.
+    """A connection's two directions. One task receives, one task sends."""
 
-    Attributes:
-      sent_bytes: Bytes written so far; it grows during a long `send_all`, which so shows whether
-        the peer still takes any.
-    """
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes written so far.
 
-    sent_bytes: int
+        It grows during a long `send_all`, which so shows whether the peer still takes any.
+        """
 
     async def receive_some(self) -> bytes:
         """Wait for some bytes; empty at the end of the peer's direction.
@@ -107,7 +107,7 @@ class SocketStream:
         """See `ByteStream`."""
         rest = self.send_nowait(buffers)
         while rest:
-            await trio.lowlevel.wait_writable(self._socket)
+            await self.wait_writable()
             rest = self.send_nowait(rest)
 
     def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
@@ -145,6 +145,10 @@ class SocketStream:
             rest[0] = memoryview(rest[0])[sent:]
         return rest
 
+    async def wait_writable(self) -> None:
+        """Wait until the socket takes bytes again."""
+        await trio.lowlevel.wait_writable(self._socket)
+
     async def send_eof(self) -> None:
         """See `ByteStream`."""
         await trio.lowlevel.checkpoint()
@@ -153,10 +157,14 @@ class SocketStream:
         except OSError as error:
             raise trio.BrokenResourceError from error
 
-    async def aclose(self) -> None:
-        """See `ByteStream`."""
+    def close(self) -> None:
+        """Close both directions, without a checkpoint."""
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
+
+    async def aclose(self) -> None:
+        """See `ByteStream`."""
+        self.close()
         await trio.lowlevel.checkpoint()
 
 

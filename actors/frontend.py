@@ -10,6 +10,7 @@ import trio
 
 from ._connection_watch import TICK_S
 from .byte_stream import ByteStream, SocketStream
+from .tls_stream import TlsAcceptor
 
 _log = logging.getLogger("tritrio.frontend")
 
@@ -36,10 +37,14 @@ class Frontend:
 
     Args:
       connect: Makes the connection actor for an accepted stream.
+      tls: Makes the streams of sockets that are accepted TLS; None leaves them as they are.
     """
 
-    def __init__(self, connect: Callable[[ByteStream], Connection]) -> None:
+    def __init__(
+        self, connect: Callable[[ByteStream], Connection], *, tls: TlsAcceptor | None = None
+    ) -> None:
         self._connect = connect
+        self._tls = tls
         self._connections: set[Connection] = set()
         self._draining = False
         self._accepting = trio.CancelScope()
@@ -76,7 +81,10 @@ class Frontend:
                 connection.tick()
 
     async def _serve_socket(self, stream: trio.SocketStream) -> None:
-        await self.serve(SocketStream.from_trio(stream))
+        plain = SocketStream.from_trio(stream)
+        accepted = plain if self._tls is None else await self._tls.accept(plain)
+        if accepted is not None:
+            await self.serve(accepted)
 
     async def serve(self, stream: ByteStream) -> None:
         """Serve one connection to its end; owns the stream."""

@@ -8,8 +8,8 @@ the reply finishes them. That halves the cost of an inference.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import final
 
@@ -18,26 +18,26 @@ from grpclib.const import Handler, Status
 
 from ..memory.budget import BUDGET_USED_UP, ByteBudget, Lease
 from ..protocol.grpc_compression import MessageError
+from ..protocol.grpc_events import ClientPinged, ConnectionEvent
 from ..protocol.grpc_session import (
     CallCancelled,
     CallEvent,
     CallStarted,
     ConnectionClosed,
     DeflatedReceived,
-    GrpcLimits,
     GrpcSession,
     HalfClosed,
     MessageReceived,
     WindowOpened,
 )
-from ..protocol.restricted_apis import RestrictedMethods
 from ..protocol.tensors import Buffer
-from ._connection_watch import ConnectionWatch, Patience, Phase
+from ._connection_watch import ConnectionWatch, Phase
+from ._keep_alive_policy import KeepAliveAction, KeepAlivePolicy
 from ._wakeup import Wakeup
 from .byte_stream import ByteStream
 from .grpc_direct import DirectCalls, DirectMethod, server_fault
+from .grpc_settings import GrpcSettings
 from .grpc_stream import EXITING, GrpcStream, Ledger
-from .log_control import CallLog
 
 GOAWAY_GRACE_S = 0.1
 """Between the two GOAWAYs: calls that were on their way when the first was sent arrive within it,
@@ -47,34 +47,11 @@ OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 """Output that may wait behind a write before reading pauses: a client that asks and never reads
 has to stop asking. Answers that flow control lets out at the same time are smaller than this."""
 
+EXPIRED = "the connection has reached its age, and the grace for its calls is over"
+
 INFLATE_STEP_BYTES = 1024 * 1024
 """What a message being inflated takes from the budget at a time: milliseconds of a thread's work,
 many times what it costs to go there."""
-
-CODEC_THREADS_MAX = 2
-"""Threads that inflate and compress messages at the same time, of all connections: the processors
-are the models'."""
-
-
-@dataclass(frozen=True, slots=True)
-class GrpcSettings:
-    """What every gRPC connection of one frontend has in common.
-
-    Attributes:
-      limits: Bounds of the session.
-      patience: Timeouts. Channels may idle for two hours, as Triton's keep-alive allows.
-      codec_threads: Bounds the threads that inflate and compress messages.
-      restricted: The calls that need a key; None for none.
-      calls: Where calls are logged.
-    """
-
-    limits: GrpcLimits = field(default_factory=GrpcLimits)
-    patience: Patience = field(default_factory=lambda: Patience(idle_s=7200.0))
-    codec_threads: trio.CapacityLimiter = field(
-        default_factory=lambda: trio.CapacityLimiter(CODEC_THREADS_MAX)
-    )
-    restricted: RestrictedMethods | None = None
-    calls: CallLog = field(default_factory=CallLog)
 
 
 @final
@@ -99,6 +76,11 @@ class GrpcConnection:
         self._in_thread = partial(trio.to_thread.run_sync, limiter=settings.codec_threads)
         self._session = GrpcSession(settings.limits)
         self._watch = ConnectionWatch()
+        self._keep_alive = KeepAlivePolicy(
+            settings.keep_alive,
+            trio.current_time(),
+            jitter=random.uniform(-1, 1),  # noqa: S311 - nobody gains by guessing it
+        )
         self._scope = trio.CancelScope()
         self._calls: dict[int, GrpcStream] = {}
         self._direct = DirectCalls(
@@ -116,8 +98,11 @@ class GrpcConnection:
         self._sending_bytes = 0  # what of the output was taken and is not written
         self._unsent: list[Buffer] = []  # what of that waits for the writing task
         self._writing = False
-        self._shutdown = trio.Event()
-        self._progress = 0
+        self._leaving = trio.Event()  # the client is to go elsewhere
+        self._shutdown = trio.Event()  # and the server exits
+        self._expired = False
+        self._heard = 0  # reads so far
+        self._progress = 0  # writes so far
         self._ledger = Ledger()
 
     async def run(self) -> None:
@@ -142,15 +127,18 @@ class GrpcConnection:
     def begin_shutdown(self) -> None:
         """Tell the client to go elsewhere; calls in flight are finished."""
         self._patience = self._patience.while_draining()
+        self._leaving.set()
         self._shutdown.set()
 
     async def _leave(self) -> None:
         """Send the two GOAWAYs: the first asks for no more calls, the second ends them."""
-        await self._shutdown.wait()
+        await self._leaving.wait()
         self._session.start_shutdown()
         self._flush()
         await trio.sleep(GOAWAY_GRACE_S)
         self._session.finish_shutdown()
+        self._flush()
+        await self._shutdown.wait()  # where the connection is merely old, its calls go on
         for stream_id in self._direct.unstarted():
             self._direct.end(stream_id, Status.UNAVAILABLE, EXITING)
         for call in self._calls.values():
@@ -159,9 +147,30 @@ class GrpcConnection:
 
     def tick(self) -> None:
         """Apply the timeouts; called every `TICK_S`."""
-        progress = self._progress + self._stream.sent_bytes
-        if self._watch.tick(self._phase(), progress, self._patience):
+        heard, sent_bytes = self._heard, self._stream.sent_bytes
+        phase = self._phase()
+        progress = 0 if phase is Phase.HEAD else heard + self._progress + sent_bytes
+        if self._watch.tick(phase, progress, self._patience):
             self._scope.cancel()
+        has_calls = bool(self._session.active_calls)
+        action = self._keep_alive.tick(
+            trio.current_time(), heard=heard, sent=sent_bytes, has_calls=has_calls
+        )
+        if action is not KeepAliveAction.NOTHING:
+            self._keep(action)
+
+    def _keep(self, action: KeepAliveAction) -> None:
+        match action:
+            case KeepAliveAction.PING:
+                self._session.send_ping()
+            case KeepAliveAction.RETIRE:
+                self._leaving.set()
+            case KeepAliveAction.EXPIRE if not self._expired:
+                self._expired = True
+                self._session.end_all(Status.UNAVAILABLE, EXPIRED)
+            case _:
+                self._scope.cancel()
+        self._flush()
 
     def _phase(self) -> Phase:
         if self._writing:
@@ -170,7 +179,9 @@ class GrpcConnection:
             held_back = map(self._session.unsent_bytes, self._calls)
             if self._session.active_calls and all(held_back):
                 return Phase.WRITING  # the client's flow control is all that there is to wait for
-        return Phase.SERVING if self._calls or self._direct else Phase.IDLE
+        if self._calls or self._direct:
+            return Phase.SERVING
+        return Phase.IDLE if self._session.is_greeted else Phase.HEAD
 
     # Receiving.
 
@@ -181,7 +192,7 @@ class GrpcConnection:
                 data = await stream.receive_some()
             except trio.BrokenResourceError:
                 data = b""
-            self._progress += 1
+            self._heard += 1
             if not data:
                 self._scope.cancel()
                 return
@@ -222,12 +233,14 @@ class GrpcConnection:
             self._try_settle()
             self._flush()
 
-    def _handle(self, event: CallStarted | CallEvent | ConnectionClosed) -> None:
+    def _handle(self, event: CallStarted | CallEvent | ClientPinged | ConnectionClosed) -> None:
         if isinstance(event, CallStarted):
             self._start(event)
             return
-        if isinstance(event, ConnectionClosed):
-            return  # the session says `should_close` once everything is written
+        if isinstance(event, ConnectionEvent):
+            if isinstance(event, ClientPinged):
+                self._take_ping(event)
+            return  # if it is closed, the session says `should_close` once everything is written
         if self._direct.handle(event):
             return
         call = self._calls.get(event.stream_id)
@@ -243,6 +256,15 @@ class GrpcConnection:
             call.feed_writable()
         else:
             call.scope.cancel()
+
+    def _take_ping(self, event: ClientPinged) -> None:
+        has_calls = bool(self._session.active_calls)
+        if self._keep_alive.client_pinged(
+            trio.current_time(), repeated=event.repeated, has_calls=has_calls
+        ):
+            for cancelled in self._session.refuse_pings():
+                assert not isinstance(cancelled, DeflatedReceived)
+                self._handle(cancelled)
 
     def _start(self, event: CallStarted) -> None:
         stream_id, now_s = event.stream_id, trio.current_time()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, final
 
@@ -18,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from ..protocol.management_codec import error_body
 from ._asgi_lifespan import answer_lifespan
 from .metrics_collector import CONTENT_TYPE, render_in_turns
+from .tls_stream import HANDSHAKE_S
 
 Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
@@ -79,6 +81,7 @@ class AsgiFrontend:
       application: The application.
       grace_s: Seconds that requests in progress have after `begin_shutdown`.
       on_shutdown: Called when the shutdown begins.
+      tls: Certificates and rules of HTTPS; None for HTTP.
     """
 
     def __init__(
@@ -87,9 +90,11 @@ class AsgiFrontend:
         *,
         grace_s: float,
         on_shutdown: Callable[[], None] = lambda: None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._application = application
         self._on_shutdown = on_shutdown
+        self._tls = tls
         self._grace_s = grace_s
         self._stop = trio.Event()
         self._ended = trio.Event()
@@ -108,19 +113,31 @@ class AsgiFrontend:
         from hypercorn.config import Config  # noqa: PLC0415
         from hypercorn.trio import serve  # noqa: PLC0415
 
+        tls = self._tls
+
+        class TlsConfig(Config):
+            """Takes the context that we made, where hypercorn would make one of files."""
+
+            ssl_enabled = tls is not None
+
+            def create_ssl_context(self) -> ssl.SSLContext | None:
+                return tls
+
         logger = logging.getLogger("tritrio.hypercorn")
         logger.setLevel(logging.WARNING)  # it announces ports in its own words
-        config = Config()
+        config = TlsConfig()
+        config.ssl_handshake_timeout = HANDSHAKE_S
         config.graceful_timeout = self._grace_s
         config.keep_alive_timeout = IDLE_S
         config.include_server_header = False
         config.h11_pass_raw_headers = True  # names that are forwarded keep their case
         config.accesslog = None
         config.errorlog = logger
-        port = listeners[0].socket.getsockname()[1]
+        place = _place(listeners[0].socket.getsockname())
+        assert place is not None
         config.bind = [f"fd://{listener.socket.detach()}" for listener in listeners]
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._cut, port)
+            nursery.start_soon(self._cut, place)
             await serve(
                 self._application,  # type: ignore[arg-type] # the same protocol as TypedDicts
                 config,
@@ -130,7 +147,7 @@ class AsgiFrontend:
             nursery.cancel_scope.cancel()
         self._ended.set()
 
-    async def _cut(self, port: int) -> None:
+    async def _cut(self, place: int | str) -> None:
         """Leave hypercorn no connection to wait for once the grace is over.
 
         It writes in a shield without a deadline, so a client that never reads would hold it, and a
@@ -140,7 +157,7 @@ class AsgiFrontend:
             await self._stop.wait()
             await trio.sleep(self._grace_s)
         finally:
-            shut_down_connections(port)
+            shut_down_connections(place)
 
     def begin_shutdown(self) -> None:
         """Close the port and idle connections; requests in progress have the grace."""
@@ -152,16 +169,32 @@ class AsgiFrontend:
         await self._ended.wait()
 
 
-def shut_down_connections(port: int) -> None:
-    """Shut down every socket of this process whose local port is `port`."""
+def shut_down_connections(place: int | str) -> None:
+    """Shut down every socket of this process at a local port, or on the path of a unix socket."""
     for name in os.listdir("/dev/fd"):
         try:
-            connection = socket.socket(fileno=os.dup(int(name)))
+            number = os.dup(int(name))
         except OSError:
-            continue  # not a socket, or closed meanwhile
+            continue  # closed meanwhile
+        try:
+            connection = socket.socket(fileno=number)
+        except OSError:
+            os.close(number)  # not a socket
+            continue
         with connection:
             try:
-                if connection.getsockname()[1] == port:
+                if _place(connection.getsockname()) == place:
                     connection.shutdown(socket.SHUT_RDWR)
-            except (OSError, IndexError):
-                continue  # not of the internet family, or not connected
+            except OSError:
+                continue  # not connected
+
+
+def _place(address: Any) -> int | str | None:
+    """Return the port of an internet address, the path of a unix one, and None of any other."""
+    match address:
+        case str():
+            return address
+        case (_, int(port), *_):
+            return port
+        case _:
+            return None

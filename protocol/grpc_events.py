@@ -96,8 +96,25 @@ class WindowOpened:
     stream_id: int
 
 
+class ConnectionEvent:
+    """What happens to the connection and to no one call."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
-class ConnectionClosed:
+class ClientPinged(ConnectionEvent):
+    """The client has pinged, which is answered already.
+
+    Attributes:
+      repeated: Whether nothing but idle talk has passed since its last ping.
+    """
+
+    repeated: bool
+
+
+@dataclass(slots=True)
+class ConnectionClosed(ConnectionEvent):
     """The connection is over, by the client's end or by its fault; close it after the output."""
 
     reason: str
@@ -105,4 +122,4 @@ class ConnectionClosed:
 
 CallEvent: TypeAlias = MessageReceived | HalfClosed | CallCancelled | WindowOpened
 """What happens to a call that has started."""
-GrpcEvent: TypeAlias = CallStarted | CallEvent | DeflatedReceived | ConnectionClosed
+GrpcEvent: TypeAlias = CallStarted | CallEvent | DeflatedReceived | ClientPinged | ConnectionClosed

@@ -23,6 +23,7 @@ from .grpc_events import (
     CallCancelled,
     CallEvent,
     CallStarted,
+    ClientPinged,
     ConnectionClosed,
     DeflatedReceived,
     GrpcEvent,
@@ -43,11 +44,12 @@ from .http2_events import (
     ConnectionFailed,
     DataReceived,
     Http2Limits,
+    PingReceived,
     QueueEmptied,
     RequestReceived,
     StreamReset,
 )
-from .http2_frames import Buffer
+from .http2_frames import Buffer, flood
 from .http2_session import Http2Session
 
 __all__ = [
@@ -68,6 +70,8 @@ __all__ = [
 
 MESSAGE_BYTES_MAX: Final = 2**31 - 1
 """What protobuf can parse, and Triton's limit in both directions."""
+TOO_MANY_PINGS: Final = "too_many_pings"
+"""What gRPC clients look for in a GOAWAY to ping less often from then on."""
 UNCONSUMED_MESSAGES_MAX: Final = 200_000
 """On a connection. An empty message costs 50 times its bytes on the wire, so the window alone is no
 bound; messages of 84 bytes and more fill a stream's window before this."""
@@ -122,6 +126,11 @@ class GrpcSession:
         self._unconsumed_messages = 0
 
     @property
+    def is_greeted(self) -> bool:
+        """Whether the client has begun as HTTP/2 has it."""
+        return self._http2.is_greeted
+
+    @property
     def has_output(self) -> bool:
         """Whether there is something to write now."""
         return self._http2.has_output
@@ -166,6 +175,8 @@ class GrpcSession:
                     events.append(CallCancelled(event.stream_id, event.message))
             elif isinstance(event, QueueEmptied):
                 events.append(WindowOpened(event.stream_id))
+            elif isinstance(event, PingReceived):
+                events.append(ClientPinged(event.repeated))
             else:
                 assert isinstance(event, ConnectionFailed)
                 self._close(event.message, events)
@@ -315,6 +326,22 @@ class GrpcSession:
     def finish_shutdown(self) -> None:
         """Refuse calls from now on, in a way that lets clients try them elsewhere."""
         self._http2.finish_shutdown()
+
+    def send_ping(self) -> None:
+        """See `Http2Session.send_ping`."""
+        self._http2.send_ping()
+
+    def refuse_pings(self) -> list[GrpcEvent]:
+        """End the connection for a client that pings too often; return what that cancels."""
+        events: list[GrpcEvent] = []
+        self._http2.fail(flood(TOO_MANY_PINGS))
+        self._close("The client pinged too often.", events)
+        return events
+
+    def end_all(self, status: Status, message: str) -> None:
+        """End every call with a status."""
+        for stream_id in list(self._calls):
+            self.end_call(stream_id, status, message)
 
     def _on_request(self, event: RequestReceived, events: list[GrpcEvent]) -> None:
         stream_id = event.stream_id

@@ -77,6 +77,17 @@ class QueueEmptied:
 
 
 @dataclass(slots=True)
+class PingReceived:
+    """The peer has pinged, which is answered already.
+
+    Attributes:
+      repeated: Whether nothing but idle talk has passed since its last ping.
+    """
+
+    repeated: bool
+
+
+@dataclass(slots=True)
 class ConnectionFailed:
     """The peer broke the connection's rules; GOAWAY is in the output and nothing else follows."""
 
@@ -85,7 +96,7 @@ class ConnectionFailed:
 
 
 Http2Event: TypeAlias = (
-    RequestReceived | DataReceived | StreamReset | QueueEmptied | ConnectionFailed
+    RequestReceived | DataReceived | StreamReset | QueueEmptied | PingReceived | ConnectionFailed
 )
 
 
@@ -101,6 +112,7 @@ class PeerConduct:
         self._strikes_max = limits.strikes_max
         self._resets_left = limits.resets_max
         self._strikes = 0
+        self._pinged = False  # since something useful happened; looked after by `strike`
 
     def praise(self) -> None:
         """Something useful happened: idle talk before it is forgotten."""
@@ -112,9 +124,21 @@ class PeerConduct:
         Raises:
           Http2ConnectionError: It was one too many in a row.
         """
+        if not self._strikes:
+            self._pinged = False
         self._strikes += 1
         if self._strikes > self._strikes_max:
             raise flood(f"At most {self._strikes_max} frames in a row may be idle talk.")
+
+    def ping(self) -> bool:
+        """Count a ping, and return whether it is not the first since something useful happened.
+
+        Raises:
+          Http2ConnectionError: as `strike` does.
+        """
+        self.strike()
+        repeated, self._pinged = self._pinged, True
+        return repeated
 
     def earn_reset(self) -> None:
         """A stream was completed."""

@@ -11,10 +11,12 @@ from typing import Final
 from hpack import Decoder, HPACKError, OversizedHeaderListError
 from hpack.table import table_entry_size
 
-from .http2_frames import Http2ConnectionError, Http2ErrorCode, flood
+from .http2_frames import Http2ConnectionError, Http2ErrorCode, encode_fields, flood
 
 HEADER_LIST_BYTES_CEILING: Final = 128 << 10
 """Decoding stops here, and so does the connection: a short block can name a long entry often."""
+HEADERS_TOO_LARGE: Final = encode_fields([(":status", "431"), ("content-length", "0")])
+"""The answer to a request whose headers are over the limit but could be decoded."""
 CACHED_BLOCKS_MAX: Final = 128
 """A client has a few methods, each with a few sets of metadata; more is no repetition."""
 CACHED_BLOCK_BYTES_MAX: Final = 128

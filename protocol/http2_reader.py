@@ -109,6 +109,11 @@ class FrameReader:
         self._block = bytearray()
 
     @property
+    def is_greeted(self) -> bool:
+        """Whether the preface has come, the settings that belong to it included."""
+        return self._settings_seen
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes of incomplete frames and header blocks."""
         return len(self._tail) + len(self._block)

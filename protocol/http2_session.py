@@ -16,6 +16,7 @@ from .http2_events import (
     Http2Event,
     Http2Limits,
     PeerConduct,
+    PingReceived,
     QueueEmptied,
     RequestReceived,
     StreamReset,
@@ -32,8 +33,6 @@ from .http2_frames import (
     Buffer,
     Http2ConnectionError,
     Http2ErrorCode,
-    encode_fields,
-    flood,
     flow_control_error,
     frame,
     goaway_frame,
@@ -41,12 +40,11 @@ from .http2_frames import (
     rst_stream_frame,
     window_update_frame,
 )
-from .http2_headers import HeaderBlock, HeaderDecoder
+from .http2_headers import HEADERS_TOO_LARGE, HeaderBlock, HeaderDecoder
 from .http2_reader import FrameReader
 from .http2_settings import own_settings_frame, read_settings
 from .http2_writer import Http2Writer, Stream
 
-_HEADERS_TOO_LARGE: Final = encode_fields([(":status", "431"), ("content-length", "0")])
 _NOTHING: Final = memoryview(b"")
 
 
@@ -63,7 +61,7 @@ class Http2Session:
     def __init__(self, limits: Http2Limits) -> None:
         self._limits = limits
         self._reader = FrameReader(self)
-        self._writer = Http2Writer()
+        self._writer = Http2Writer(limits.answers_max)
         self._decoder = HeaderDecoder()
         self._conduct = PeerConduct(limits)
         self._streams: dict[int, Stream] = {}
@@ -78,6 +76,11 @@ class Http2Session:
         self._writer.control(own_settings_frame(limits))
         if self._receive_window > DEFAULT_WINDOW:
             self._writer.control(window_update_frame(0, self._receive_window - DEFAULT_WINDOW))
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether the peer's preface has come."""
+        return self._reader.is_greeted
 
     @property
     def has_output(self) -> bool:
@@ -118,10 +121,10 @@ class Http2Session:
         if self._failed:
             return []
         try:
-            self._check_answers()
+            self._writer.check_answers()
             self._reader.receive(data)
         except Http2ConnectionError as error:
-            self._fail(error)
+            self.fail(error)
         events, self._events = self._events, []
         return events
 
@@ -218,6 +221,11 @@ class Http2Session:
             credit = 0
         stream.receive_credit = credit
 
+    def send_ping(self) -> None:
+        """Ask the peer whether it is there; anything that it sends is an answer."""
+        if not self._failed:
+            self._writer.control(frame(PING, 0, 0, bytes(8)))
+
     def start_shutdown(self) -> None:
         """Ask the peer to open no more streams; those on their way are still served."""
         if not self._leaving and not self._failed:
@@ -277,10 +285,10 @@ class Http2Session:
         self._last_id = stream_id
         if self._finishing or len(self._streams) >= self._limits.streams_max:
             self._conduct.strike()
-            self._answer(rst_stream_frame(stream_id, Http2ErrorCode.REFUSED_STREAM))
+            self._writer.answer(rst_stream_frame(stream_id, Http2ErrorCode.REFUSED_STREAM))
             return
         if fields.fault is not None:
-            self._answer(rst_stream_frame(stream_id, Http2ErrorCode.PROTOCOL_ERROR))
+            self._writer.answer(rst_stream_frame(stream_id, Http2ErrorCode.PROTOCOL_ERROR))
             self._conduct.spend_reset()
             return
         stream = Stream(stream_id, self._writer.initial_window, self._limits.stream_window_bytes)
@@ -288,8 +296,8 @@ class Http2Session:
         self._streams[stream_id] = stream
         self._conduct.praise()
         if fields.list_bytes > self._limits.header_list_bytes_max:
-            self.refuse(stream_id, _HEADERS_TOO_LARGE)
-            self._check_answers()
+            self.refuse(stream_id, HEADERS_TOO_LARGE)
+            self._writer.check_answers()
             return
         self._events.append(RequestReceived(stream_id, fields, ends))
 
@@ -323,7 +331,7 @@ class Http2Session:
         self._conduct.strike()
         given = read_settings(settings)
         self._writer.frame_bytes_max = given.get(MAX_FRAME_SIZE, self._writer.frame_bytes_max)
-        self._answer(frame(SETTINGS, ACK, 0))
+        self._writer.answer(frame(SETTINGS, ACK, 0))
         # What the window lets through comes after the answer.
         size = given.get(INITIAL_WINDOW_SIZE, self._writer.initial_window)
         for stream in self._writer.set_initial_window(size, list(self._streams.values())):
@@ -331,8 +339,9 @@ class Http2Session:
 
     def on_ping(self, payload: bytes) -> None:
         """Answer a ping."""
-        self._conduct.strike()
-        self._answer(frame(PING, ACK, 0, payload))
+        repeated = self._conduct.ping()
+        self._writer.answer(frame(PING, ACK, 0, payload))
+        self._events.append(PingReceived(repeated))
 
     def on_goaway(self) -> None:
         """Finish what is in flight; a peer that leaves may still open streams it had begun."""
@@ -394,18 +403,8 @@ class Http2Session:
         """Reset a stream on which the peer broke the rules."""
         self._drop(stream)
         self._events.append(StreamReset(stream.stream_id, code, message))
-        self._answer(rst_stream_frame(stream.stream_id, code))
+        self._writer.answer(rst_stream_frame(stream.stream_id, code))
         self._conduct.spend_reset()
-
-    def _answer(self, octets: bytes) -> None:
-        """Write a control frame that the peer provoked, within the bound."""
-        self._writer.control(octets)
-        self._writer.answers += 1
-        self._check_answers()
-
-    def _check_answers(self) -> None:
-        if self._writer.answers > self._limits.answers_max:
-            raise flood(f"At most {self._limits.answers_max} answers may wait to be read.")
 
     def _forget_all(self) -> None:
         for stream in self._streams.values():
@@ -413,7 +412,8 @@ class Http2Session:
         self._streams.clear()
         self._reader = FrameReader(self)
 
-    def _fail(self, error: Http2ConnectionError) -> None:
+    def fail(self, error: Http2ConnectionError) -> None:
+        """End the connection for what the peer did; `should_close` is true from now on."""
         self._failed = True
         self._forget_all()
         self._writer.control(goaway_frame(self._last_id, error.code, error.message))

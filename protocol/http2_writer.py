@@ -20,6 +20,7 @@ from .http2_frames import (
     HEADERS,
     WINDOW_MAX,
     Buffer,
+    flood,
     flow_control_error,
     frame_header,
 )
@@ -77,6 +78,9 @@ class Stream:
 class Http2Writer:
     """The output of one connection and its send windows.
 
+    Args:
+      answers_max: Most `answers`.
+
     Attributes:
       send_window: Bytes the peer still takes on the connection.
       initial_window: Send window of a new stream, from the peer's settings.
@@ -86,7 +90,8 @@ class Http2Writer:
       answers: Frames in the output that the peer provoked without a call being served.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answers_max: int) -> None:
+        self._answers_max = answers_max
         self.send_window = DEFAULT_WINDOW
         self.initial_window = DEFAULT_WINDOW
         self.frame_bytes_max = FRAME_BYTES_MIN
@@ -119,6 +124,25 @@ class Http2Writer:
         """Write one control frame."""
         self._output.append(octets)
         self.output_bytes += len(octets)
+
+    def answer(self, octets: bytes) -> None:
+        """Write a control frame that the peer provoked.
+
+        Raises:
+          Http2ConnectionError: as `check_answers` does.
+        """
+        self.control(octets)
+        self.answers += 1
+        self.check_answers()
+
+    def check_answers(self) -> None:
+        """Bound what a peer that does not read has provoked.
+
+        Raises:
+          Http2ConnectionError: Too many answers wait for it.
+        """
+        if self.answers > self._answers_max:
+            raise flood(f"At most {self._answers_max} answers may wait to be read.")
 
     def headers(self, stream: Stream, block: bytes, *, end_stream: bool) -> None:
         """Write a header block, after the payload that is still queued."""

@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
+from .actors._keep_alive_policy import GrpcKeepAlive
 from .actors.core import BYTE_BUDGET_DEFAULT
 from .memory.cache_config import CacheConfig
 from .protocol.log_settings import LogSettings
+
+__all__ = ["GrpcKeepAlive", "LogSettings", "ServerOptions", "TlsOptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,30 +32,6 @@ class TlsOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GrpcKeepAlive:
-    """When a gRPC server pings, and what it takes; names and defaults are Triton's.
-
-    Attributes:
-      time_s: Seconds without anything from a client until it is pinged.
-      timeout_s: Seconds that it has to answer before its connection is closed.
-      permit_without_calls: Whether connections without calls are pinged, and may ping, too.
-      pings_without_data_max: Pings in a row without anything else sent between; 0 for no limit.
-      ping_interval_min_s: Least seconds between a client's pings without anything sent between.
-      ping_strikes_max: Pings that come too soon before the connection is closed; 0 for no limit.
-      connection_age_max_s: Seconds after which a connection is told to go; 0 for never.
-      connection_age_grace_s: Seconds that its calls have then; 0 for no limit.
-    """
-
-    time_s: float = 7200.0
-    timeout_s: float = 20.0
-    permit_without_calls: bool = False
-    pings_without_data_max: int = 2
-    ping_interval_min_s: float = 300.0
-    ping_strikes_max: int = 2
-    connection_age_max_s: float = 0.0
-    connection_age_grace_s: float = 0.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """Options of one server; names and defaults are Triton's where it has the option.

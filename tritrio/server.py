@@ -20,12 +20,13 @@ from prometheus_client import CollectorRegistry
 from ._version import __version__
 from .actors.core import Core, CoreOptions, run_core
 from .actors.frontend import Frontend
-from .actors.grpc_connection import GrpcConnection, GrpcSettings
+from .actors.grpc_connection import GrpcConnection
 from .actors.grpc_health import HealthService
 from .actors.grpc_logging import GrpcLogging
 from .actors.grpc_reflection import ReflectionService
 from .actors.grpc_repository import RepositoryService
 from .actors.grpc_service import InferenceService, ModelInfer
+from .actors.grpc_settings import GrpcSettings
 from .actors.grpc_shared_memory import GrpcSharedMemory
 from .actors.http_api import HttpApi
 from .actors.http_asgi import HttpApplication
@@ -42,7 +43,9 @@ from .actors.router import Router
 from .actors.routing_table import ModelState
 from .actors.server_info import ServerInfo
 from .actors.system_monitor import SystemMonitor
+from .actors.tls_stream import TlsAcceptor
 from .call_rules import call_rules
+from .listening import BoundAddresses, OpenPorts, Place, StartError, bound_address
 from .logs import Logs
 from .memory.budget import ByteBudget
 from .memory.response_cache import LocalCache
@@ -51,6 +54,19 @@ from .options import ServerOptions
 from .progress import log_drain, log_models
 from .protocol.errors import RequestError
 from .protocol.metrics_config import parse_metrics_config
+from .tls import GRPC_ALPN, NO_TLS, TlsContexts, tls_contexts
+
+__all__ = [
+    "BoundAddresses",
+    "Parts",
+    "Server",
+    "StartError",
+    "build_parts",
+    "core_options",
+    "serve_until_signal",
+    "settle_heap",
+    "start_core",
+]
 
 GC_YOUNG_MAX = 20_000
 """Young objects before a collection; Python's 700 are made by a dozen requests in flight, these
@@ -61,10 +77,6 @@ EXIT_S_MIN = 1.0
 second and models unload, so that a server that owes nothing ends cleanly."""
 
 _log = logging.getLogger("tritrio")
-
-
-class StartError(Exception):
-    """The server cannot start; the message says which part and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,9 @@ class Parts:
     calls: CallLog
 
 
-def build_parts(options: ServerOptions, core: Core, logs: Logs | None = None) -> Parts:
+def build_parts(
+    options: ServerOptions, core: Core, logs: Logs | None = None, tls: TlsContexts = NO_TLS
+) -> Parts:
     """Wire the frontends to a core that has started, and to a log that clients may change."""
     router, budget = core.router, core.budget
     rules = call_rules(options)
@@ -139,7 +153,9 @@ def build_parts(options: ServerOptions, core: Core, logs: Logs | None = None) ->
         **HealthService(router=router).mapping(),
         **ReflectionService().mapping(),
     }
-    grpc_settings = GrpcSettings(restricted=rules.grpc_restricted, calls=logs.calls)
+    grpc_settings = GrpcSettings(
+        keep_alive=options.grpc_keep_alive, restricted=rules.grpc_restricted, calls=logs.calls
+    )
     metrics = CollectorRegistry()
     system = SystemMonitor(interval_s=options.metrics_interval_s) if options.cpu_metrics else None
     metrics.register(
@@ -162,7 +178,8 @@ def build_parts(options: ServerOptions, core: Core, logs: Logs | None = None) ->
                 service=api,
                 budget=budget,
                 settings=HttpSettings(cancel_on_eof=not options.http_half_close, calls=logs.calls),
-            )
+            ),
+            tls=None if tls.http is None else TlsAcceptor(tls.http, alpn=None),
         ),
         grpc=Frontend(
             lambda stream: GrpcConnection(
@@ -171,7 +188,8 @@ def build_parts(options: ServerOptions, core: Core, logs: Logs | None = None) ->
                 direct={} if rules.grpc_compression else {infer.path: infer},
                 budget=budget,
                 settings=grpc_settings,
-            )
+            ),
+            tls=None if tls.grpc is None else TlsAcceptor(tls.grpc, alpn=GRPC_ALPN),
         ),
         metrics=metrics,
         system=system,
@@ -235,15 +253,6 @@ async def start_core(options: ServerOptions, nursery: trio.Nursery) -> Core:
     return core
 
 
-@dataclass(frozen=True, slots=True)
-class BoundAddresses:
-    """Where a server listens; None for what is switched off."""
-
-    http: tuple[str, int] | None
-    grpc: tuple[str, int] | None
-    metrics: tuple[str, int] | None
-
-
 @final
 class Server:
     """One server from start to stop.
@@ -271,12 +280,13 @@ class Server:
           Whether everything ended within the exit timeout.
 
         Raises:
-          StartError: a start-up model failed (with `exit_on_error`), nothing can be served, or a
-            port cannot be bound.
+          StartError: a start-up model failed (with `exit_on_error`), nothing can be served, a
+            port cannot be bound, or a certificate or key cannot be used.
         """
         options = self._options
         if options.http_address is options.grpc_address is options.metrics_address is None:
             raise StartError("nothing is served: HTTP, gRPC and metrics are all switched off")
+        tls = tls_contexts(options)
         in_time = True
         fault: StartError | None = None
         async with trio.open_nursery() as nursery:
@@ -288,7 +298,7 @@ class Server:
                         settle_heap()  # before the models, which may go
                     core = await start_core(options, nursery)
                 if not starting.cancelled_caught:
-                    in_time = await self._serve(core, task_status)
+                    in_time = await self._serve(core, tls, task_status)
             except StartError as error:
                 fault = error
             nursery.cancel_scope.cancel()
@@ -301,31 +311,37 @@ class Server:
         await self._stop.wait()
         starting.cancel()
 
-    async def _serve(self, core: Core, task_status: trio.TaskStatus[BoundAddresses]) -> bool:
+    async def _serve(
+        self, core: Core, tls: TlsContexts, task_status: trio.TaskStatus[BoundAddresses]
+    ) -> bool:
         options = self._options
-        parts = build_parts(options, core, self._logs)
-        frontends: list[Frontend | AsgiFrontend] = [_http_frontend(options, parts), parts.grpc]
+        parts = build_parts(options, core, self._logs, tls)
+        http = _http_frontend(options, parts, tls)
+        frontends: list[Frontend | AsgiFrontend] = [http, parts.grpc]
         # A server that drains can still be watched, so metrics end last, and at once.
         metrics = AsgiFrontend(ManagementApplication(parts.metrics), grace_s=0)
         async with AsyncExitStack() as stack:
             ports: list[list[trio.SocketListener]] = []
-            for name, address, port in (
-                ("HTTP", options.http_address, options.http_port),
-                ("gRPC", options.grpc_address, options.grpc_port),
-                ("metrics", options.metrics_address, options.metrics_port),
+            opened = OpenPorts()
+            stack.callback(opened.remove_files)
+            for place in (
+                Place("HTTP", options.http_address, options.http_port, options.http_reuse_port),
+                Place("gRPC", options.grpc_address, options.grpc_port, options.grpc_reuse_port),
+                Place("metrics", options.metrics_address, options.metrics_port),
             ):
-                listeners = await _listen(name, address, port)
+                listeners = await opened.listen(place)
                 for listener in listeners:
                     stack.push_async_callback(listener.aclose)
                 ports.append(listeners)
-            bound = BoundAddresses(*map(_address, ports))
+            bound = BoundAddresses(*map(bound_address, ports))
             async with trio.open_nursery() as nursery:
                 for frontend, listeners in zip([*frontends, metrics], ports, strict=True):
                     if listeners:
                         await nursery.start(frontend.run, listeners)
                 if parts.system is not None and bound.metrics is not None:
                     nursery.start_soon(parts.system.run)
-                _log_addresses(bound)
+                for line in bound.lines():
+                    _log.info(line)
                 if options.model_control == "none":
                     settle_heap()
                 task_status.started(bound)
@@ -356,43 +372,22 @@ class Server:
         return not scope.cancelled_caught
 
 
-def _http_frontend(options: ServerOptions, parts: Parts) -> Frontend | AsgiFrontend:
+def _http_frontend(
+    options: ServerOptions, parts: Parts, tls: TlsContexts
+) -> Frontend | AsgiFrontend:
     if options.http_server == "tritrio" or options.http_address is None:
         return parts.http
     application = HttpApplication(api=parts.http_api, budget=parts.budget, calls=parts.calls)
     return AsgiFrontend(
-        application, grace_s=_exit_timeout_s(options), on_shutdown=application.begin_shutdown
+        application,
+        grace_s=_exit_timeout_s(options),
+        on_shutdown=application.begin_shutdown,
+        tls=tls.http,
     )
 
 
 def _exit_timeout_s(options: ServerOptions) -> float:
     return max(options.exit_timeout_s, EXIT_S_MIN)
-
-
-async def _listen(name: str, address: str | None, port: int) -> list[trio.SocketListener]:
-    if address is None:
-        return []
-    try:
-        return await trio.open_tcp_listeners(port, host=address)
-    except OSError as error:
-        raise StartError(f"{name} cannot be served on {address}:{port}: {error}") from error
-
-
-def _address(listeners: list[trio.SocketListener]) -> tuple[str, int] | None:
-    if not listeners:
-        return None
-    host, port = listeners[0].socket.getsockname()[:2]
-    return host, port
-
-
-def _log_addresses(bound: BoundAddresses) -> None:
-    for name, address in (
-        ("HTTP", bound.http),
-        ("gRPC", bound.grpc),
-        ("metrics", bound.metrics),
-    ):
-        if address is not None:
-            _log.info("%s is served on %s:%d", name, *address)
 
 
 def _first_message(group: BaseExceptionGroup[BaseException]) -> str:

@@ -24,11 +24,12 @@ from tests.support.grpc_client import (
 from tests.support.memory_server import memory_server
 from tests.support.memory_stream import connection
 from tritrio.actors._connection_watch import TICK_S, Patience
-from tritrio.actors.grpc_connection import GrpcSettings
+from tritrio.actors.grpc_settings import GrpcSettings
 from tritrio.actors.grpc_stream import UNSENT_BYTES_MAX
 from tritrio.protocol.errors import FailureReason
 
 IDLE_S = GrpcSettings().patience.idle_s
+HEAD_S = GrpcSettings().patience.head_s
 LIVE = "ServerLive"
 
 
@@ -351,3 +352,19 @@ async def test_decoupled_responses_wait_for_a_client_that_does_not_read_its_sock
         stream.half_close()
         assert await stream.done() == OK
         assert len(stream.messages) == 8 * len(rows)
+
+
+@pytest.mark.parametrize("greeting", [b"", b"PRI * HTTP/2.0", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
+async def test_client_that_does_not_begin_is_cut_in_time_however_it_drips(
+    autojump_clock: MockClock, models: Path, greeting: bytes
+) -> None:
+    async with memory_server(models) as server:
+        end, stream = connection()
+        server.nursery.start_soon(server.parts.grpc.serve, stream)
+        for octet in greeting:
+            end.write(bytes([octet]))
+            await trio.sleep(0.5)
+        await trio.sleep_until(server.start_s + HEAD_S - TICK_S)
+        assert server.parts.grpc.connection_count == 1
+        await trio.sleep(3 * TICK_S)
+        assert server.parts.grpc.connection_count == 0

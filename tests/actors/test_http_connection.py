@@ -235,6 +235,24 @@ async def test_expect_100_continue_comes_after_earlier_answers(
         assert (await client.response()).rows == [[2]]
 
 
+async def test_client_that_was_told_to_continue_and_never_does_is_refused_in_time(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models) as server:
+        client = server.http()
+        body = infer_body([[2]])
+        request = infer_bytes("plain", [[2]], headers=["Expect: 100-continue"])
+        client.send(request[: -len(body)])
+        assert (await client.response()).status == 100
+        response = await client.response()
+        assert response.status == 408
+        assert response.at_s - server.start_s == PATIENCE.body_s + TICK_S
+        assert server.used_bytes == 0
+        await client.closed()
+        await trio.sleep(LINGER_S + TICK_S)
+        assert server.parts.http.connection_count == 0
+
+
 async def test_refused_body_gets_its_answer_instead_of_100_continue(
     autojump_clock: MockClock, models: Path
 ) -> None:

@@ -32,8 +32,9 @@ from tests.support.regions import (
     post,
 )
 from tests.support.shared_memory import PAGE, shared_object
-from tritrio.actors.grpc_connection import GrpcConnection, GrpcSettings
+from tritrio.actors.grpc_connection import GrpcConnection
 from tritrio.actors.grpc_service import InferenceService, ModelInfer
+from tritrio.actors.grpc_settings import GrpcSettings
 from tritrio.actors.grpc_shared_memory import GrpcSharedMemory
 from tritrio.actors.http_api import HttpApi
 from tritrio.actors.http_shared_memory import HttpSharedMemory

@@ -120,6 +120,9 @@ class GrpcClient:
 
     Attributes:
       goaways: When each GOAWAY came, and the last stream it said is served.
+      reasons: Error code and text of each GOAWAY.
+      pings: When the server has pinged; each is answered.
+      pongs: When the server has answered a ping.
       closed_s: When the connection ended, if it has.
 
     Args:
@@ -131,6 +134,9 @@ class GrpcClient:
         self.end = end
         self.calls: dict[int, Call] = {}
         self.goaways: list[tuple[float, int]] = []
+        self.reasons: list[tuple[int, str]] = []
+        self.pings: list[float] = []
+        self.pongs: list[float] = []
         self.closed_s: float | None = None
         self._closed = trio.Event()
         self._data = b""
@@ -201,6 +207,10 @@ class GrpcClient:
         self.h2.reset_stream(stream_id, h2.errors.ErrorCodes.CANCEL)
         self.flush()
 
+    def ping(self) -> None:
+        self.h2.ping(bytes(8))
+        self.flush()
+
     async def closed(self) -> float:
         """Wait until the server closes the connection; when that was."""
         await self._closed.wait()
@@ -231,6 +241,7 @@ class GrpcClient:
             frame, self._data = self._data[:size], self._data[size:]
             if frame[3] == GOAWAY:
                 self.goaways.append((trio.current_time(), int.from_bytes(frame[9:13], "big")))
+                self.reasons.append((int.from_bytes(frame[13:17], "big"), frame[17:].decode()))
             else:
                 rest += frame
         return rest
@@ -247,6 +258,10 @@ class GrpcClient:
                 self.calls[event.stream_id].feed(event.data)
                 if event.flow_controlled_length:
                     self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            case h2.events.PingReceived():
+                self.pings.append(trio.current_time())
+            case h2.events.PingAckReceived():
+                self.pongs.append(trio.current_time())
             case h2.events.StreamReset():
                 self.calls[event.stream_id].end(-1, f"reset: {event.error_code}")
 
