@@ -250,6 +250,8 @@ class EnsembleRequest:
         request.inputs = {
             name: _copy(tensor, name, tensor.shape) for name, tensor in call.inputs.items()
         }
+        if self._infer.request.trace is not None:
+            request.trace = self._infer.request.trace.child()
         return request
 
     def _answer(self, run: EnsembleRun) -> None:

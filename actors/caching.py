@@ -268,6 +268,7 @@ class Caching:
         copy.inputs = request.inputs
         copy.batch_size = request.batch_size
         copy.spec = request.spec
+        copy.trace = request.trace
         reply = Reply(copy)
         inner = Infer(copy, reply, leader.arrived_s)
         self._enqueue(inner)

@@ -20,6 +20,7 @@ from ..memory.cache_config import CacheConfig
 from ..memory.response_cache import ResponseCache
 from ..protocol.errors import RequestError
 from ..protocol.metrics_config import MetricsConfig
+from ..protocol.trace_config import TraceConfig
 from ._cache_access import open_cache
 from ._device_link import DeviceFactory, DeviceLink
 from ._model_preparation import PreparationSettings
@@ -37,6 +38,7 @@ from .repository import MODEL_LOADS_MAX, Repository, RepositorySettings
 from .repository_control import RepositoryControl
 from .router import Router
 from .served_models import ServedModels
+from .tracing import Tracing
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -79,6 +81,7 @@ class CoreOptions:
       rate_limits: What the resources of the rate limiter are; None for no rate limiter.
       budget: How often an instance may be restarted.
       metrics: What is measured of each model.
+      trace: What is traced from the start.
     """
 
     repositories: tuple[Path, ...]
@@ -101,6 +104,7 @@ class CoreOptions:
     overload_queue_age_s: float = inf
     budget: RestartBudget = field(default_factory=RestartBudget)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    trace: TraceConfig = field(default_factory=TraceConfig)
 
 
 @final
@@ -114,6 +118,7 @@ class Core:
       custom_metrics: The metrics that models make themselves.
       control: Loads and unloads models on request.
       metrics: What is measured of each model.
+      tracing: Samples the requests of frontends.
     """
 
     def __init__(
@@ -124,6 +129,7 @@ class Core:
         cache: ResponseCache | None,
         custom_metrics: MetricStore,
         metrics: MetricsConfig,
+        tracing: Tracing,
         repository: Repository,
         control: RepositoryControl,
         exit_timeout_s: float,
@@ -134,6 +140,7 @@ class Core:
         self.custom_metrics = custom_metrics
         self.control: ModelControl = control
         self.metrics = metrics
+        self.tracing = tracing
         self._repository = repository
         self._control = control
         self._exit_timeout_s = exit_timeout_s
@@ -175,8 +182,9 @@ async def run_core(
     answered with an error, models still unload, both bounded in time.
 
     Raises:
-      RequestError: a repository cannot be read.
+      RequestError: a repository cannot be read, or the way of tracing is not installed.
     """
+    tracing = Tracing(options.trace, options.run_in_thread)
     router = Router(strict_readiness=options.strict_readiness)
     budget = ByteBudget(options.byte_budget)
     access = None if options.cache is None else open_cache(options.cache)
@@ -218,6 +226,7 @@ async def run_core(
         cache=None if access is None else access.cache,
         custom_metrics=calls.metrics,
         metrics=options.metrics,
+        tracing=tracing,
         repository=repository,
         control=control,
         exit_timeout_s=options.exit_timeout_s,
@@ -226,6 +235,7 @@ async def run_core(
     with closing(calls):
         async with trio.open_nursery() as watching:
             await watching.start(overload.run)
+            await watching.start(tracing.run)
             async with trio.open_nursery() as nursery:
                 try:
                     await nursery.start(repository.run)
@@ -235,6 +245,7 @@ async def run_core(
                     control.open()
                     router.started()
                     task_status.started(core)
+            await tracing.stop()
             watching.cancel_scope.cancel()
     if access is not None:
         access.cache.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from time import perf_counter_ns
 from typing import Protocol, final
 
 import trio
@@ -28,6 +29,7 @@ from ..protocol.grpc_session import (
 )
 from ..protocol.requests import InferRequest
 from ..protocol.tensors import Buffer
+from ..protocol.trace import Trace
 from ._deadlines import Deadlines
 from ._wakeup import Wakeup
 from .grpc_stream import UNCHECKED_BYTES_MAX
@@ -128,6 +130,8 @@ class DirectCalls:
         for call in self._calls.values():
             if call.reply is not None:
                 call.reply.close()
+                if call.reply.request.trace is not None:
+                    call.reply.request.trace.release()
         self._calls.clear()
 
     def start(self, event: CallStarted, now_s: float) -> bool:
@@ -243,9 +247,12 @@ class DirectCalls:
         except Exception:  # the last line: one call fails, the server goes on  # noqa: BLE001
             self._fail(stream_id, server_fault(call.method.path, call.reply.request))
             return
-        self._answer(stream_id, buffers)
+        trace = call.reply.request.trace
+        if trace is not None:
+            trace.stamp("GRPC_SEND_START", perf_counter_ns())
+        self._answer(stream_id, buffers, trace)
 
-    def _answer(self, stream_id: int, buffers: list[Buffer]) -> None:
+    def _answer(self, stream_id: int, buffers: list[Buffer], trace: Trace | None = None) -> None:
         size = 0
         for buffer in buffers:
             size += len(buffer)
@@ -255,6 +262,8 @@ class DirectCalls:
         self._session.answer(stream_id, buffers)
         if self._log.enabled:
             self._log_answered(self._calls[stream_id], Status.OK)
+        if trace is not None:
+            trace.sent("GRPC_SEND_END", perf_counter_ns())
         self._forget(stream_id)
         self._ended()
 
@@ -270,6 +279,8 @@ class DirectCalls:
         self._deadlines.discard(stream_id)
         if call.reply is not None:
             call.reply.close()
+            if call.reply.request.trace is not None:
+                call.reply.request.trace.release()
         if call.scope is not None:
             call.scope.cancel()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from time import perf_counter_ns
 from typing import final
 
 import trio
@@ -12,10 +13,12 @@ from ..protocol.header_forwarding import GRPC_ERROR_KEY, HeaderForwarding
 from ..protocol.infer_wire import decode_model_infer, encode_stream_response, peek_request_id
 from ..protocol.requests import InferRequest, InferResponse
 from .grpc_stream import GrpcStream
+from .grpc_tracing import release, sample_call
 from .inference import submit
 from .region_access import RegionAccess, require
 from .reply import Reply
 from .router import Router
+from .tracing import Tracing
 
 STREAM_REQUESTS_MAX = 1024
 """Most requests of one ModelStreamInfer stream in flight; then the stream is not read further,
@@ -56,11 +59,13 @@ class InferStream:
         self,
         stream: GrpcStream,
         router: Router,
+        tracing: Tracing,
         regions: RegionAccess | None,
         forwarding: HeaderForwarding | None,
     ) -> None:
         self._stream = stream
         self._router = router
+        self._tracing = tracing
         self._regions = regions
         self._forwarding = forwarding
         self._ordered: deque[_InFlight] = deque()
@@ -89,6 +94,7 @@ class InferStream:
             for entry in self._ordered:
                 if entry.reply is not None:
                     entry.reply.close()
+                    release(entry.reply.request)
         if self._fatal is not None:
             raise self._fatal
 
@@ -99,12 +105,14 @@ class InferStream:
 
     async def _take_all(self, nursery: trio.Nursery) -> None:
         while True:
+            waited_s = trio.current_time()
             data = await self._stream.recv_bytes()
             if data is None:
                 return
             entry = _InFlight("", len(data))
             await self._free.acquire_on_behalf_of(entry)
             decoupled = False
+            request: InferRequest | None = None
             try:
                 request = decode_model_infer(data)
                 entry.request_id = request.id
@@ -114,6 +122,8 @@ class InferStream:
                 version = self._router.table.find(request.model_name, request.model_version)
                 decoupled = version.spec.decoupled
                 now_s = trio.current_time()
+                if self._tracing.active:
+                    sample_call(self._tracing, request, self._stream.metadata, waited_s)
                 if request.shared_memory is None:
                     entry.reply = submit(version, request, now_s)
                 else:
@@ -124,6 +134,8 @@ class InferStream:
                     return
                 entry.request_id = entry.request_id or peek_request_id(data)
                 entry.error = error
+                if request is not None:
+                    release(request)
             if decoupled and entry.reply is not None:
                 nursery.start_soon(self._answer, entry)
             else:
@@ -142,10 +154,16 @@ class InferStream:
 
     async def _sent(self, response: InferResponse, request: InferRequest) -> bool:
         """Write one response; False if it cannot be written, which ends its request alone."""
+        trace = request.trace
         try:
             if request.shared_memory is not None:
                 await require(self._regions).write(request, response)
-            await self._stream.send_buffers(encode_stream_response(response, request))
+            buffers = encode_stream_response(response, request)
+            if trace is not None:
+                trace.stamp("GRPC_SEND_START", perf_counter_ns())
+            await self._stream.send_buffers(buffers)
+            if trace is not None:
+                trace.stamp("GRPC_SEND_END", perf_counter_ns())
         except RequestError as error:
             if self._grpc_errors:
                 raise
@@ -180,5 +198,6 @@ class InferStream:
         finally:
             if reply is not None:
                 reply.close()
+                release(reply.request)
             stream.release(entry.size_bytes)
             self._free.release_on_behalf_of(entry)

@@ -21,13 +21,15 @@ from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Buffer
 from .grpc_infer_stream import InferStream
 from .grpc_stream import GrpcStream
+from .grpc_tracing import release, sample_call, submit_call
 from .grpc_unary import SERVICE, unary_handlers
-from .inference import refuse_decoupled, submit
+from .inference import refuse_decoupled
 from .region_access import RegionAccess, require
 from .reply import Reply
 from .router import Router
 from .routing_table import ModelVersion
 from .server_info import ServerInfo
+from .tracing import Tracing
 
 
 @final
@@ -36,6 +38,7 @@ class ModelInfer:
 
     Args:
       router: Where models are found.
+      tracing: Samples inferences.
       regions: Where tensors in shared memory are; None for a server without.
     """
 
@@ -44,10 +47,12 @@ class ModelInfer:
     def __init__(
         self,
         router: Router,
+        tracing: Tracing,
         regions: RegionAccess | None = None,
         forwarding: HeaderForwarding | None = None,
     ) -> None:
         self._router = router
+        self._tracing = tracing
         self._regions = regions
         self._forwarding = forwarding
 
@@ -64,14 +69,20 @@ class ModelInfer:
             request.parameters |= self._forwarding.grpc_parameters(head.metadata)
         version = self._router.table.find(request.model_name, request.model_version)
         refuse_decoupled(version, "ModelInfer")
+        if self._tracing.active:
+            sample_call(self._tracing, request, head.metadata, arrived_s)
         if request.shared_memory is not None:
             return self._infer_in_regions(version, request, arrived_s)
-        return submit(version, request, arrived_s)
+        return submit_call(version, request, arrived_s)
 
     async def _infer_in_regions(
         self, version: ModelVersion, request: InferRequest, arrived_s: float
     ) -> list[Buffer]:
-        return _message(await require(self._regions).infer(version, request, arrived_s), request)
+        try:
+            response = await require(self._regions).infer(version, request, arrived_s)
+            return _message(response, request)
+        finally:
+            release(request)
 
     def finish(self, reply: Reply) -> list[Buffer]:
         """Return the response message, once the reply has its response.
@@ -94,6 +105,7 @@ class ModelInfer:
             await stream.send_buffers(_message(await reply.receive(), reply.request))
         finally:
             reply.close()
+            release(reply.request)
 
 
 def _message(response: InferResponse, request: InferRequest) -> list[Buffer]:
@@ -111,6 +123,7 @@ class InferenceService:
         *,
         router: Router,
         info: ServerInfo,
+        tracing: Tracing,
         regions: RegionAccess | None = None,
         forwarding: HeaderForwarding | None = None,
         compression_level: int = 0,
@@ -119,6 +132,7 @@ class InferenceService:
         self._forwarding = forwarding
         self._compression_level = compression_level
         self._info = info
+        self._tracing = tracing
         self._regions = regions
 
     def mapping(self) -> dict[str, Handler]:
@@ -153,11 +167,13 @@ class InferenceService:
 
     async def _model_infer(self, stream: GrpcStream) -> None:
         stream.compression_level = self._compression_level
-        await ModelInfer(self._router, self._regions, self._forwarding).serve(stream)
+        await ModelInfer(self._router, self._tracing, self._regions, self._forwarding).serve(stream)
 
     async def _model_stream_infer(self, stream: GrpcStream) -> None:
         stream.compression_level = self._compression_level
-        await InferStream(stream, self._router, self._regions, self._forwarding).serve()
+        await InferStream(
+            stream, self._router, self._tracing, self._regions, self._forwarding
+        ).serve()
 
     # Health, metadata and the rest.
 

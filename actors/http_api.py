@@ -6,6 +6,7 @@ Semantics: the KServe v2 REST protocol and its extensions as served by Triton.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter_ns
 from typing import Final, TypeAlias, final
 
 import orjson
@@ -38,6 +39,7 @@ from ..protocol.json_codec import decode_infer, encode_infer_response, prints_mu
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.restricted_apis import RestrictedRoutes
 from ..protocol.tensors import Buffer
+from ._http_sampling import sample_request
 from .http_service import Answer
 from .http_stream import HttpStream
 from .inference import count_refusal, refuse_decoupled, submit
@@ -46,6 +48,7 @@ from .reply import Reply
 from .router import Router
 from .routing_table import ModelVersion
 from .server_info import ServerInfo
+from .tracing import Tracing
 
 OFFLOAD_BYTES_MIN: Final = 256 * 1024
 """JSON from this size on is decoded on a thread: below it decoding takes about a millisecond,
@@ -73,6 +76,7 @@ class HttpApi:
       regions: Where tensors in shared memory are; None for a server without.
       restricted: The calls that need a key; None for none.
       forwarding: Which headers become parameters of requests; None for none.
+      tracing: Samples inferences.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class HttpApi:
         info: ServerInfo,
         input_bytes_max: int,
         budget: ByteBudget,
+        tracing: Tracing,
         regions: RegionAccess | None = None,
         restricted: RestrictedRoutes | None = None,
         forwarding: HeaderForwarding | None = None,
@@ -92,6 +97,7 @@ class HttpApi:
         self._info = info
         self._budget = budget
         self._regions = regions
+        self._tracing = tracing
         self._input_bytes_max = input_bytes_max
         self._codec_threads = trio.CapacityLimiter(CODEC_THREADS_MAX)
         self._methods: dict[RouteName, HttpMethod] = {
@@ -116,6 +122,8 @@ class HttpApi:
         Only what is known to be JSON or raw input has a limit; binary tensors behind a JSON part
         have none but the byte budget.
         """
+        if self._tracing.active:
+            request.received_ns = perf_counter_ns()
         size = request.content_length
         if self._restricted is not None:
             refusal = self._restricted.refusal_of_body(request)
@@ -246,6 +254,8 @@ class HttpApi:
         except RequestError as error:
             count_refusal(version, error, arrived_s)
             raise
+        if self._tracing.active:
+            sample_request(self._tracing, request, infer)
         if infer.shared_memory is not None:
             return self._infer_in_regions(infer, version, arrived_s)
         return submit(version, infer, arrived_s)
@@ -289,6 +299,8 @@ class HttpApi:
             if error.code is ErrorCode.UNSUPPORTED and b"content-encoding" in request.headers:
                 response.headers.append((b"Accept-Encoding", ", ".join(CODINGS).encode()))
             return response
+        if self._tracing.active:
+            sample_request(self._tracing, request, infer)
         try:
             # The version may have been replaced meanwhile, and take no more requests.
             version = self._router.table.find(route.model, route.version)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing, suppress
+from time import perf_counter_ns
 from typing import Any, TypeAlias, final
 
 import trio
@@ -81,9 +82,11 @@ class HttpApplication:
                 self._calls.answered_http(request, response.status, arrived_s, None)
             with trio.move_on_after(WRITE_TIMEOUT_S), suppress(trio.BusyResourceError):
                 # Busy: the client left at this moment, and hypercorn is closing its connection.
-                await _send(response, send, head_only=request.method == b"HEAD")
+                await _send(request, response, send)
         finally:
             body.release()
+            if request.trace is not None:
+                request.trace.release()
 
     async def _receive(self, body: _Body, receive: Receive) -> bool:
         """Take the whole body; False if the client left."""
@@ -220,10 +223,15 @@ async def _send_in_time(send: Send, message: dict[str, Any]) -> bool:
     return not scope.cancelled_caught
 
 
-async def _send(response: HttpResponse, send: Send, *, head_only: bool) -> None:
+async def _send(request: HttpRequest, response: HttpResponse, send: Send) -> None:
+    trace = request.trace
+    if trace is not None:
+        trace.stamp("HTTP_SEND_START", perf_counter_ns())
     parts = _parts(response)
     length = sum(len(part) for part in parts)
     headers = [*response.headers, (b"content-length", str(length).encode())]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    body = b"" if head_only else b"".join(parts)
+    body = b"" if request.method == b"HEAD" else b"".join(parts)
     await send({"type": "http.response.body", "body": body})
+    if trace is not None:
+        trace.sent("HTTP_SEND_END", perf_counter_ns())

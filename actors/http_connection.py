@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter_ns
 from types import CoroutineType
 from typing import final
 
@@ -143,13 +144,8 @@ class HttpConnection:
             return Phase.WRITING
         if self._queue:
             return Phase.SERVING
-        match self._session.state:
-            case HttpState.HEAD:
-                return Phase.HEAD
-            case HttpState.BODY:
-                return Phase.BODY
-            case _:
-                return Phase.IDLE
+        phases = {HttpState.HEAD: Phase.HEAD, HttpState.BODY: Phase.BODY}
+        return phases.get(self._session.state, Phase.IDLE)
 
     # Receiving.
 
@@ -222,6 +218,8 @@ class HttpConnection:
         for owed in self._queue:
             if isinstance(owed.answer, (Reply, HttpStream, CoroutineType)):
                 owed.answer.close()
+            if type(owed.event) is HttpRequest and owed.event.trace is not None:
+                owed.event.trace.release()
         self._queue.clear()
 
     # Answering.
@@ -243,6 +241,8 @@ class HttpConnection:
                 if owed.answer is not None:
                     continue
                 self._owed_bytes -= len(event.body)
+                if event.trace is not None:
+                    event.trace.sent("HTTP_SEND_END", perf_counter_ns())
             elif type(event) is HttpFailure:
                 refusal = error_response(event.status, event.message)
                 await self._send(encode_response(refusal, keep_alive=False))
@@ -293,6 +293,8 @@ class HttpConnection:
         """Write an answer piece by piece; a fault on the way can only cut the connection."""
         http_10 = request.version == HTTP_1_0
         owed.keep_alive = self._keeps_alive(request) and not http_10
+        if request.trace is not None:
+            request.trace.stamp("HTTP_SEND_START", perf_counter_ns())
         try:
             await write_stream(
                 stream, self._send_counted, keep_alive=owed.keep_alive, http_10=http_10
@@ -332,6 +334,8 @@ class HttpConnection:
         owed.keep_alive = self._keeps_alive(request)
         if owed.arrived_s is not None:
             self._calls.answered_http(request, response.status, owed.arrived_s, owed.infer)
+        if request.trace is not None:
+            request.trace.stamp("HTTP_SEND_START", perf_counter_ns())
         return encode_response(
             response,
             keep_alive=owed.keep_alive,
@@ -353,6 +357,7 @@ class HttpConnection:
             and type(event) is HttpRequest
             and type(owed.answer) is Reply
             and event.keep_alive
+            and event.trace is None
             and not (self._draining or self._eof or self._writing)
         ):
             response = self._finish(owed, owed.answer)

@@ -19,6 +19,7 @@ from ..protocol.http_response import JSON_CONTENT_TYPE, HttpResponse
 from ..protocol.http_routes import Route, RouteName
 from ..protocol.json_codec import prints_much
 from ..protocol.requests import InferRequest, InferResponse, Parameters
+from ._http_sampling import sample_request
 from .http_api import CODEC_THREADS_MAX, OFFLOAD_BYTES_MIN, HttpMethod, refused
 from .http_service import Answer
 from .http_stream import HttpStream
@@ -26,6 +27,7 @@ from .inference import count_refusal, submit
 from .reply import Reply
 from .router import Router
 from .routing_table import ModelVersion
+from .tracing import Tracing
 
 EVENT_STREAM: Final = (b"Content-Type", b"text/event-stream; charset=utf-8")
 
@@ -42,15 +44,22 @@ class GenerateMethods:
     Args:
       router: Where models are found.
       input_bytes_max: Most bytes of a request, and of its inputs together.
+      tracing: Samples inferences.
       forward: Takes parameters from headers; None takes none.
     """
 
     def __init__(
-        self, *, router: Router, input_bytes_max: int, forward: Forward | None = None
+        self,
+        *,
+        router: Router,
+        input_bytes_max: int,
+        tracing: Tracing,
+        forward: Forward | None = None,
     ) -> None:
         self._router = router
         self._input_bytes_max = input_bytes_max
         self._forward = forward
+        self._tracing = tracing
         self._codec_threads = trio.CapacityLimiter(CODEC_THREADS_MAX)
 
     def mapping(self) -> Mapping[RouteName, HttpMethod]:
@@ -107,6 +116,8 @@ class GenerateMethods:
         except RequestError as error:
             count_refusal(version, error, arrived_s)
             raise
+        if self._tracing.active:
+            sample_request(self._tracing, request, infer)
         return submit(version, infer, arrived_s)
 
     def _decode(self, request: HttpRequest, route: Route, version: ModelVersion) -> InferRequest:

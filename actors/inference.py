@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import perf_counter_ns
+
 import trio
 
 from ..protocol import request_rules
@@ -28,9 +30,24 @@ def submit(version: ModelVersion, request: InferRequest, arrived_s: float) -> Re
             request.call.join(reply, version)
     except RequestError as error:
         count_refusal(version, error, arrived_s)
+        if request.trace is not None:
+            request.trace.refuse(request, version.spec, error.message, perf_counter_ns())
         raise
-    version.submit(Infer(request, reply, arrived_s))
+    if request.trace is None:
+        version.submit(Infer(request, reply, arrived_s))
+    else:
+        _submit_traced(version, Infer(request, reply, arrived_s))
     return reply
+
+
+def _submit_traced(version: ModelVersion, infer: Infer) -> None:
+    request = infer.request
+    request.trace.begin(request, version.spec, perf_counter_ns())
+    try:
+        version.submit(infer)
+    except RequestError as error:
+        request.trace.refuse(request, version.spec, error.message, perf_counter_ns())
+        raise
 
 
 def count_refusal(version: ModelVersion, error: RequestError, arrived_s: float) -> None:

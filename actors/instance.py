@@ -28,11 +28,13 @@ from ..backends.base import (
 from ..backends.fault_text import cut_to
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.requests import InferResponse
+from ..protocol.trace import Trace
 from ._async_execution import run_async
 from ._completion import CUT_OFF, Completion, nanoseconds
 from ._device_link import Device
 from ._doorbell import current_doorbell
 from ._response_gate import ResponseGate, StalledError
+from ._traced_execution import executed, executing
 from .messages import Execute, Infer, InstanceIdle, Reschedule, Retry, SchedulerMessage
 
 Inbox: TypeAlias = trio.MemoryReceiveChannel[Execute]
@@ -184,12 +186,13 @@ class Instance:
             batch.post, batch.has_room = self._post_to(rows)
 
         def end(error: RequestError | None) -> None:
-            self._count_execution(batch)
+            self._count_execution(batch, traces)
             if error is not None:
                 self._fail_open(error)
             elif not self._decoupled:
                 self._answer(execute, rows, batch)
 
+        traces = executing(execute.infers)
         self.executing = execute
         try:
             if self._async_model is None:
@@ -208,6 +211,7 @@ class Instance:
                 end(error)
         finally:
             self.executing = None
+            executed(traces, batch)  # if it did not come to its end
         if batch.rescheduled:
             wanted = [rows[position] for position in sorted(batch.rescheduled)]
             await self._reschedule([infer for infer in wanted if infer is not None])
@@ -275,7 +279,9 @@ class Instance:
             reason=FailureReason.BACKEND,
         )
 
-    def _count_execution(self, batch: Batch) -> None:
+    def _count_execution(self, batch: Batch, traces: Sequence[Trace]) -> None:
+        if traces:
+            executed(traces, batch)
         input_ns, infer_ns, output_ns = batch.compute_ns()
         self._completion.statistics.record_execution(
             batch_size=sum([request.batch_size or 1 for request in batch.requests]),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import final
 
 import outcome
@@ -62,6 +63,9 @@ class Reply:
         if response.final:
             self._done = True
             self.on_close = None
+        trace = self.request.trace
+        if trace is not None:
+            trace.respond(response, perf_counter_ns())
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None
@@ -127,6 +131,8 @@ class Reply:
             return
         self._done = True
         self.request.cancelled = True
+        if self.request.trace is not None:
+            self.request.trace.abandon(perf_counter_ns())
         on_close, self.on_close = self.on_close, None
         if on_close is not None:
             on_close()

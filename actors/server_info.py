@@ -16,6 +16,7 @@ EXTENSIONS = (
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
     "logging",
 )
 """The protocol extensions that are served, under the names and in the order clients know."""

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Any, Final, Self, final
 
 from ..protocol.requests import InferRequest, RequestedOutput
+from ..protocol.trace import Trace, TraceLink
 from .pb_calls import ModelCall, ResponseIterator
 from .pb_context import required_server
 from .pb_objects import (
@@ -67,13 +68,31 @@ class PreferredMemory:
 
 @final
 class InferenceTrace:
-    """Of which trace a request is part; nothing is traced."""
+    """Of which trace a request is part, if it is part of one."""
 
-    __slots__ = ()
+    __slots__ = ("_trace",)
+
+    def __init__(self) -> None:
+        self._trace: Trace | TraceLink | None = None
+
+    @classmethod
+    def _of(cls, trace: Trace | TraceLink) -> Self:
+        wrapper = cls()
+        wrapper._trace = trace
+        return wrapper
 
     def get_context(self) -> str | None:
-        """Return the OpenTelemetry context as JSON text, or None if there is no trace."""
-        return None
+        """Return the headers of the W3C trace context as JSON text.
+
+        None if the request is not traced, or not in the mode opentelemetry.
+        """
+        if self._trace is None or self._trace.context is None:
+            return None
+        return json.dumps(self._trace.context.headers(), separators=(",", ":"))
+
+    def _to_send(self) -> Trace | TraceLink | None:
+        """Return what a request made within the trace carries."""
+        return self._trace.child() if isinstance(self._trace, Trace) else self._trace
 
 
 _ANY_MEMORY: Final = PreferredMemory()
@@ -164,7 +183,7 @@ class InferenceRequest:
         wrapper._reschedules = False
         wrapper._tensors = None
         wrapper._preferred_memory = _ANY_MEMORY
-        wrapper._trace = _NO_TRACE
+        wrapper._trace = _NO_TRACE if request.trace is None else InferenceTrace._of(request.trace)
         wrapper._sender = (
             InferenceResponseSender(answering, index, request) if answering.decoupled else None
         )
@@ -281,6 +300,7 @@ class InferenceRequest:
         source = self._request
         request = source.without_inputs(source.model_name, source.model_version)
         request.call = None
+        request.trace = self._trace._to_send()
         request.inputs = {name: tensor._to_send() for name, tensor in self._inputs().items()}
         return request
 

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, final
 from ..protocol.errors import RequestError
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Buffer
+from ..protocol.trace import Trace, TraceLink
 from .base import InstancePlace
 from .metric_store import Labels, MetricKind
 from .pb_tensor import TritonModelException
@@ -44,10 +45,17 @@ class ProcessCalls:
     Args:
       place: Of the instance.
       send_later: Has a message made and sent by the instance's thread; callable from any thread.
+      trace_of: Returns a new trace that is part of that of a request which the process has.
     """
 
-    def __init__(self, place: InstancePlace, send_later: Callable[[MakePacket], None]) -> None:
+    def __init__(
+        self,
+        place: InstancePlace,
+        send_later: Callable[[MakePacket], None],
+        trace_of: Callable[[TraceLink], Trace | None],
+    ) -> None:
         self._place = place
+        self._trace_of = trace_of
         self._send_later = send_later
         self._open: dict[int, OpenCall] = {}
 
@@ -86,8 +94,11 @@ class ProcessCalls:
     def _call(self, number: int, message: Message, server: ServerLink) -> None:
         header = message.header
         caller = self._place.number if header["in_execution"] else None
+        request = request_from(header["request"], message.buffers, 0)
+        if request.trace is not None:
+            request.trace = self._trace_of(request.trace)
         self._open[number] = server.infer(
-            request_from(header["request"], message.buffers, 0),
+            request,
             partial(self._respond, number),
             caller=caller,
             decoupled=bool(header["decoupled"]),

@@ -20,6 +20,7 @@ from ..protocol.log_settings import LOG_FIELDS
 from ..protocol.pb.inference import ModelConfig
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Buffer
+from ..protocol.trace import Trace, TraceLink
 from .base import Batch, DeviceFaultError, InstancePlace, ModelSource, SequenceEnd
 from .device_thread import attend_between_jobs
 from .model_process import ModelProcess, ProcessEndedError
@@ -98,7 +99,7 @@ class ProcessModelInstance:
         """
         interpreter = interpreter_for(self._source, self._config)
         self._process = ModelProcess(self._name, interpreter)
-        self._calls = ProcessCalls(self._place, self._process.send_later)
+        self._calls = ProcessCalls(self._place, self._process.send_later, self._trace_within)
         if self._killed:
             self._process.kill()
         header = {"source": source_header(self._source), "place": place_header(self._place)}
@@ -206,6 +207,15 @@ class ProcessModelInstance:
         self._process = None
         process.close(ENDING_MAX_S)
         self._close_calls()
+
+    def _trace_within(self, link: TraceLink) -> Trace | None:
+        """Return a new trace that is part of that of a request which the process has."""
+        for execution in self._executions.values():
+            for request in execution.batch.requests:
+                if link.means(request.trace):
+                    trace: Trace = request.trace.child()
+                    return trace
+        return None
 
     def _close_calls(self) -> None:
         if self._calls is not None:

@@ -17,6 +17,8 @@ from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.request_rules import bytes_elements_fault
 from ..protocol.requests import InferRequest, InferResponse, RequestedOutput
 from ..protocol.tensors import Buffer, Tensor
+from ..protocol.trace import Trace, TraceLink
+from ..protocol.trace_context import TraceContext
 from .base import InstancePlace, ModelSource
 from .process_link import Header, LinkError
 
@@ -47,7 +49,7 @@ def place_header(place: InstancePlace) -> Header:
 
 def request_header(request: InferRequest, buffers: list[Buffer]) -> Header:
     """Return a request's header, for `request_from`; its tensors are added to `buffers`."""
-    return {
+    header: Header = {
         "model": [request.model_name, request.model_version],
         "id": request.id,
         "parameters": request.parameters,
@@ -57,6 +59,9 @@ def request_header(request: InferRequest, buffers: list[Buffer]) -> Header:
         "numbers": [request.priority, request.timeout_us, request.batch_size],
         "cancelled": request.cancelled,
     }
+    if request.trace is not None:
+        header["trace"] = _trace_header(request.trace)
+    return header
 
 
 def request_from(header: Header, buffers: Sequence[memoryview], first: int) -> InferRequest:
@@ -70,7 +75,14 @@ def request_from(header: Header, buffers: Sequence[memoryview], first: int) -> I
     request.sequence_id, request.sequence_start, request.sequence_end = header["sequence"]
     request.priority, request.timeout_us, request.batch_size = header["numbers"]
     request.cancelled = header["cancelled"]
+    if "trace" in header:
+        number, context = header["trace"]
+        request.trace = TraceLink(number, None if context is None else TraceContext(*context))
     return request
+
+
+def _trace_header(trace: Trace | TraceLink) -> list[Any]:
+    return [trace.number, None if trace.context is None else list(trace.context)]
 
 
 def response_header(response: InferResponse, buffers: list[Buffer]) -> Header:

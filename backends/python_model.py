@@ -17,6 +17,7 @@ import inspect
 import json
 import logging
 from collections.abc import Coroutine, Sequence
+from contextvars import copy_context
 from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any, Final, final
@@ -36,6 +37,7 @@ from .process_model import ProcessModelInstance
 from .python_env import wants_process
 from .python_loader import MODEL_CLASS, ModelCode
 from .python_responses import ResponseMaker
+from .span_scope import span_scope
 
 DEFAULT_FILENAME: Final = "model.py"
 
@@ -137,8 +139,8 @@ class PythonModelInstance:
         enter_model(self._context)
         model_class = self._code.load_class()
         self._check_method(model_class, "execute", may_be_async=True)
-        hears = hasattr(model_class, "on_sequence_end")
-        if hears:
+        self.hears_sequence_ends = hasattr(model_class, "on_sequence_end")
+        if self.hears_sequence_ends:
             self._check_method(model_class, "on_sequence_end")
         model_loaded(self._code.package, self._context)
         model = self._code.run(f"{MODEL_CLASS}()", model_class)
@@ -147,7 +149,6 @@ class PythonModelInstance:
         self._model = model
         self._is_async = inspect.iscoroutinefunction(model.execute)
         self.executes_async = self._is_async and not self._code.uses("asyncio")
-        self.hears_sequence_ends = hears
         self.says_ready = hasattr(model, "is_ready")
 
     def _check_method(self, model_class: Any, name: str, *, may_be_async: bool = False) -> None:
@@ -208,9 +209,9 @@ class PythonModelInstance:
         responses: Any = None
         fault: str | None = None
         try:
-            responses = self._model.execute(requests.copy())
-            if self._is_async:
-                responses = self._run_asyncio(responses)
+            with span_scope(batch):
+                responses = self._model.execute(requests.copy())
+                responses = self._run_asyncio(responses) if self._is_async else responses
         except BaseException as error:  # noqa: BLE001 - a model may raise anything, also SystemExit
             fault = f"raised {self._code.describe(error)}"
         self._end(batch, answering, requests, responses, fault)
@@ -222,7 +223,8 @@ class PythonModelInstance:
         responses: Any = None
         fault: str | None = None
         try:
-            responses = await self._model.execute(requests.copy())
+            with span_scope(batch):
+                responses = await self._model.execute(requests.copy())
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a model may raise anything
             fault = f"raised {self._code.describe(error)}"
         self._end(batch, answering, requests, responses, fault)
@@ -231,7 +233,7 @@ class PythonModelInstance:
         """Run an async `execute` on this thread, always in the same loop."""
         if self._runner is None:
             self._runner = asyncio.Runner()
-        return self._runner.run(execution)
+        return self._runner.run(execution, context=copy_context())
 
     def _begin(self, batch: Batch) -> tuple[_Answering, list[InferenceRequest]]:
         batch.compute_start_ns = perf_counter_ns()

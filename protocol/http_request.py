@@ -7,9 +7,12 @@ RFC 9112, above all those that keep two servers from reading one stream of bytes
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+if TYPE_CHECKING:
+    from .trace import Trace
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 """Request line and headers; eight times the 8 KiB that proxies commonly forward."""
@@ -47,6 +50,8 @@ class HttpRequest:
       expects_continue: Whether the client holds its body back until it is told to send it.
       body: The whole body, owned by the receiver: `bytes` if it came in one segment, else a
         `bytearray`; empty while only the head is known.
+      received_ns: When its head was there, by the monotonic clock, if anything may be traced.
+      trace: The trace of the inference that it asks for, if that is sampled.
     """
 
     method: bytes
@@ -59,6 +64,8 @@ class HttpRequest:
     keep_alive: bool
     expects_continue: bool
     body: bytes | bytearray = b""
+    received_ns: int = 0
+    trace: Trace | None = None
 
     def same_again(self) -> HttpRequest:
         """Return a request with this head and no body yet."""

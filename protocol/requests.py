@@ -75,6 +75,8 @@ class InferRequest:
         requests of clients. Known to whoever keeps calls from waiting for themselves.
       shared_memory: Which tensors lie in shared memory, and where; None for most requests. Inputs
         there are empty until a frontend has read them, which is before the request is checked.
+      trace: The `Trace` of the request, if it is sampled. Of a request that a model makes, the one
+        that it is to be part of.
       cancelled: True once nobody waits for the answer. Written on the event loop, read anywhere.
     """
 
@@ -97,6 +99,7 @@ class InferRequest:
         "shared_memory",
         "spec",
         "timeout_us",
+        "trace",
     )
 
     def __init__(self, model_name: str, model_version: str = "") -> None:
@@ -117,6 +120,7 @@ class InferRequest:
         self.spec: ModelSpec | None = None
         self.call: Any = None
         self.shared_memory: SharedTensors | None = None
+        self.trace: Any = None
         self.cancelled = False
 
     def without_inputs(self, model_name: str, model_version: str) -> InferRequest:

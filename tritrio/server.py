@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from .actors.grpc_repository import RepositoryService
 from .actors.grpc_service import InferenceService, ModelInfer
 from .actors.grpc_settings import GrpcSettings
 from .actors.grpc_shared_memory import GrpcSharedMemory
+from .actors.grpc_tracing import TraceSettingMethod
 from .actors.http_api import HttpApi
 from .actors.http_asgi import HttpApplication
 from .actors.http_connection import HttpConnection, HttpSettings
@@ -35,6 +37,7 @@ from .actors.http_generate import GenerateMethods
 from .actors.http_logging import HttpLogging
 from .actors.http_repository import HttpRepository
 from .actors.http_shared_memory import HttpSharedMemory
+from .actors.http_tracing import TraceSettingApi
 from .actors.log_control import CallLog
 from .actors.management_frontend import AsgiFrontend, ManagementApplication
 from .actors.metrics_collector import ModelCollector
@@ -54,6 +57,7 @@ from .options import ServerOptions
 from .progress import log_drain, log_models
 from .protocol.errors import RequestError
 from .protocol.metrics_config import parse_metrics_config
+from .protocol.trace_config import parse_trace_config
 from .tls import GRPC_ALPN, NO_TLS, TlsContexts, tls_contexts
 
 __all__ = [
@@ -110,7 +114,7 @@ def build_parts(
     options: ServerOptions, core: Core, logs: Logs | None = None, tls: TlsContexts = NO_TLS
 ) -> Parts:
     """Wire the frontends to a core that has started, and to a log that clients may change."""
-    router, budget = core.router, core.budget
+    router, budget, tracing = core.router, core.budget, core.tracing
     rules = call_rules(options)
     logs = logs or Logs(options.log)
     info = ServerInfo(options.server_id, __version__)
@@ -121,6 +125,7 @@ def build_parts(
         info=info,
         input_bytes_max=options.http_input_bytes_max,
         budget=budget,
+        tracing=tracing,
         regions=regions,
         restricted=rules.http_restricted,
         forwarding=rules.http_forwarding,
@@ -128,6 +133,7 @@ def build_parts(
     generate = GenerateMethods(
         router=router,
         input_bytes_max=options.http_input_bytes_max,
+        tracing=tracing,
         forward=None if rules.http_forwarding is None else rules.http_forwarding.http_parameters,
     )
     api.extend(generate.mapping())
@@ -137,14 +143,16 @@ def build_parts(
     api.extend(repository.mapping())
     api.extend(HttpSharedMemory(shared_memory).mapping())
     api.extend(HttpLogging(logs).methods())
+    api.extend(TraceSettingApi(router=router, tracing=tracing).mapping())
     service = InferenceService(
         router=router,
         info=info,
+        tracing=tracing,
         regions=regions,
         forwarding=rules.grpc_forwarding,
         compression_level=rules.grpc_compression,
     )
-    infer = ModelInfer(router, regions, rules.grpc_forwarding)
+    infer = ModelInfer(router, tracing, regions, rules.grpc_forwarding)
     handlers = {
         **service.mapping(),
         **RepositoryService(router=router, control=core.control).mapping(),
@@ -152,6 +160,7 @@ def build_parts(
         **GrpcLogging(logs).mapping(),
         **HealthService(router=router).mapping(),
         **ReflectionService().mapping(),
+        **TraceSettingMethod(router=router, tracing=tracing).mapping(),
     }
     grpc_settings = GrpcSettings(
         keep_alive=options.grpc_keep_alive, restricted=rules.grpc_restricted, calls=logs.calls
@@ -201,16 +210,18 @@ def core_options(options: ServerOptions) -> CoreOptions:
     """Return what the core needs of the server's options.
 
     Raises:
-      StartError: the options of metrics are no options.
+      StartError: the options of metrics or of tracing are no options.
     """
     try:
         metrics = parse_metrics_config(options.metrics_config)
+        trace = parse_trace_config(options.trace_config, os.environ)
     except RequestError as error:
         raise StartError(error.message) from None
     for text in metrics.skipped:
         _log.error(text)
     return CoreOptions(
         metrics=metrics,
+        trace=trace,
         repositories=options.model_repositories,
         strict_readiness=options.strict_readiness,
         backend_settings=options.backend_settings,

@@ -120,7 +120,13 @@ async def test_a_server_without_shared_memory_says_so(
     async with memory_server(models) as server:
         router, budget = server.core.router, server.parts.budget
         info = ServerInfo("test", "1")
-        api = HttpApi(router=router, info=info, input_bytes_max=1000, budget=budget)
+        api = HttpApi(
+            router=router,
+            info=info,
+            input_bytes_max=1000,
+            budget=budget,
+            tracing=server.core.tracing,
+        )
         api.extend(HttpSharedMemory(None).mapping())
         for path, body in (
             (f"{SYSTEM}/region/r/register", b"{}"),
@@ -133,7 +139,7 @@ async def test_a_server_without_shared_memory_says_so(
             assert isinstance(response.body, bytes)
             assert b"no support for shared memory" in response.body
         message = grpc_message(ROW, ("r", 0, 12), None).SerializeToString()
-        answer = ModelInfer(router).start(
+        answer = ModelInfer(router, server.core.tracing).start(
             message,
             trio.current_time(),
             HEAD,
@@ -141,7 +147,7 @@ async def test_a_server_without_shared_memory_says_so(
         with pytest.raises(RequestError) as caught:
             await answer  # type: ignore[misc]
         assert caught.value.code is ErrorCode.UNAVAILABLE
-        service = InferenceService(router=router, info=info)
+        service = InferenceService(router=router, info=info, tracing=server.core.tracing)
         handlers = service.mapping() | GrpcSharedMemory(None).mapping()
         end, stream_end = connection()
         connected = GrpcConnection(
