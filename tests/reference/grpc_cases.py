@@ -278,16 +278,6 @@ INFER = [
 ]
 
 
-def not_yet(method: str, message: object) -> Case[Call]:
-    """A method of the reference that we do not serve yet."""
-    expected = Differs("OK", "UNIMPLEMENTED", "not-yet")
-    return Case(f"not yet {method}", Call(method, (message,)), expected)
-
-
-NOT_YET = [
-    not_yet("TraceSetting", pb.TraceSettingRequest()),
-]
-
 UNSET = pb.InferParameter()
 LARGE = pb.InferParameter(uint64_param=5)
 
@@ -371,4 +361,4 @@ FAULTS = [
     Case("no outputs", fault("no outputs"), "OK"),
 ]
 
-CASES: list[Case[Call]] = [*SERVER, *TYPES, *INFER, *PARAMETERS, *OUTPUTS, *FAULTS, *NOT_YET]
+CASES: list[Case[Call]] = [*SERVER, *TYPES, *INFER, *PARAMETERS, *OUTPUTS, *FAULTS]

@@ -154,15 +154,4 @@ ROUTES = [
     Case("a broken escape", get("/v2/models/identity%/ready"), 400),
 ]
 
-
-def not_yet(request: Http, reference: int = 200) -> Case[Http]:
-    """A route of the reference that we do not serve yet."""
-    return Case(f"not yet {request.path}", request, Differs(reference, 404, "not-yet"))
-
-
-NOT_YET = [
-    not_yet(get("/v2/trace/setting")),
-    not_yet(get("/v2/models/identity/trace/setting")),
-]
-
-CASES: list[Case[Http]] = [*HEALTH, *METADATA, *CONFIG, *STATISTICS, *REPOSITORY, *ROUTES, *NOT_YET]
+CASES: list[Case[Http]] = [*HEALTH, *METADATA, *CONFIG, *STATISTICS, *REPOSITORY, *ROUTES]

@@ -19,6 +19,7 @@ from . import (
     test_scheduling,
     test_shared_memory,
     test_statistics,
+    trace_cases,
 )
 from .cases import Case, Differs
 from .life_cycle import declared as declared_by
@@ -40,6 +41,8 @@ def test_the_document_has_a_row_for_every_declared_difference() -> None:
         *test_python_api.CASES,
         *test_python_api.CALLS,
         *life_cycle_cases.NOT_EXPLICIT,
+        *trace_cases.HTTP,
+        *trace_cases.GRPC,
     ]
     declared = {case.expected.why for case in every if isinstance(case.expected, Differs)}
     declared |= {test_statistics.FAILURES_ROW, test_statistics.RESPONSES_ROW}
@@ -64,6 +67,8 @@ def test_no_two_cases_of_a_kind_have_the_same_name() -> None:
         test_python_api.CALLS,
         test_life_cycle.STEPS,
         life_cycle_cases.NOT_EXPLICIT,
+        trace_cases.HTTP,
+        trace_cases.GRPC,
     ]
     for cases in kinds:
         names = [case.name for case in cases]
