@@ -231,8 +231,7 @@ class PythonModelInstance:
 
     def _run_asyncio(self, execution: Coroutine[Any, Any, Any]) -> Any:
         """Run an async `execute` on this thread, always in the same loop."""
-        if self._runner is None:
-            self._runner = asyncio.Runner()
+        self._runner = self._runner or asyncio.Runner()
         return self._runner.run(execution, context=copy_context())
 
     def _begin(self, batch: Batch) -> tuple[_Answering, list[InferenceRequest]]:
@@ -242,9 +241,7 @@ class PythonModelInstance:
         assert maker is not None, "execute() before load()"
         answering = _Answering(maker, batch, decoupled=self.decoupled)
         wrap, names = InferenceRequest._received, maker.output_names
-        requests = [
-            wrap(request, index, answering, names) for index, request in enumerate(batch.requests)
-        ]
+        requests = [wrap(one, index, answering, names) for index, one in enumerate(batch.requests)]
         batch.infer_start_ns = perf_counter_ns()
         return answering, requests
 

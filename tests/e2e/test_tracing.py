@@ -296,7 +296,7 @@ def test_a_collector_that_is_gone_harms_neither_requests_nor_the_stop(
 @pytest.mark.parametrize(
     ("flag", "text"),
     [
-        ("rate", "needs <setting>=<value>"),
+        ("rate=x", "rate must be an integer in 0..2147483647, got 'x'"),
         ("mode=jaeger", "mode must be triton or opentelemetry, got 'jaeger'"),
     ],
 )

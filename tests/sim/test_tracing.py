@@ -242,6 +242,7 @@ async def test_each_file_has_so_many_requests_and_the_last_one_the_rest(
         for model in ("steps", "plain", "plain", "plain"):
             assert (await server.http().ask(model, [[1]])).status == 200
         await wait_all_tasks_blocked()
+        assert not server.core.tracing.active
         assert sorted(activities(tmp_path, "traces.0")) == [1, 2, 3, 4]
         assert list(activities(tmp_path, "traces.1")) == [5]
     assert not (tmp_path / "traces").exists()
