@@ -32,7 +32,6 @@ class TlsOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """Options of one server; names and defaults are Triton's where it has the option.
 
