@@ -11,11 +11,12 @@ from .messages import Infer
 
 def executing(infers: Sequence[Infer]) -> list[Trace]:
     """Return the traces of requests that are about to be executed."""
-    traces: list[Trace] = [
-        infer.request.trace for infer in infers if infer.request.trace is not None
-    ]
-    for trace in traces:
-        trace.executing()
+    traces: list[Trace] = []
+    for infer in infers:  # no comprehension, which is a call of its own
+        trace = infer.request.trace
+        if trace is not None:
+            trace.executing()
+            traces.append(trace)
     return traces
 
 
