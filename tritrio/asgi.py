@@ -24,7 +24,8 @@ import trio
 
 from .actors.http_asgi import HttpApplication, Receive, Scope, Send
 from .options import ServerOptions
-from .server import StartError, build_parts, start_core
+from .parts import build_parts
+from .server import StartError, start_core
 
 
 @asynccontextmanager

@@ -12,60 +12,30 @@ import logging
 import os
 import signal
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import final
 
 import trio
-from prometheus_client import CollectorRegistry
 
-from ._version import __version__
 from .actors.core import Core, CoreOptions, run_core
 from .actors.frontend import Frontend
-from .actors.grpc_connection import GrpcConnection
-from .actors.grpc_health import HealthService
-from .actors.grpc_logging import GrpcLogging
-from .actors.grpc_reflection import ReflectionService
-from .actors.grpc_repository import RepositoryService
-from .actors.grpc_service import InferenceService, ModelInfer
-from .actors.grpc_settings import GrpcSettings
-from .actors.grpc_shared_memory import GrpcSharedMemory
-from .actors.grpc_tracing import TraceSettingMethod
-from .actors.http_api import HttpApi
 from .actors.http_asgi import HttpApplication
-from .actors.http_connection import HttpConnection, HttpSettings
-from .actors.http_generate import GenerateMethods
-from .actors.http_logging import HttpLogging
-from .actors.http_repository import HttpRepository
-from .actors.http_shared_memory import HttpSharedMemory
-from .actors.http_tracing import TraceSettingApi
-from .actors.log_control import CallLog
 from .actors.management_frontend import AsgiFrontend, ManagementApplication
-from .actors.metrics_collector import ModelCollector
-from .actors.region_access import RegionAccess
-from .actors.router import Router
 from .actors.routing_table import ModelState
-from .actors.server_info import ServerInfo
-from .actors.system_monitor import SystemMonitor
-from .actors.tls_stream import TlsAcceptor
 from .call_rules import call_rules
 from .listening import BoundAddresses, OpenPorts, Place, StartError, bound_address
 from .logs import Logs
-from .memory.budget import ByteBudget
-from .memory.response_cache import LocalCache
-from .memory.shared_memory import SharedMemoryRegions
 from .options import ServerOptions
+from .parts import Parts, build_parts
 from .progress import log_drain, log_models
 from .protocol.errors import RequestError
 from .protocol.metrics_config import parse_metrics_config
 from .protocol.trace_config import parse_trace_config
-from .tls import GRPC_ALPN, NO_TLS, TlsContexts, tls_contexts
+from .tls import TlsContexts, tls_contexts
 
 __all__ = [
     "BoundAddresses",
-    "Parts",
     "Server",
     "StartError",
-    "build_parts",
     "core_options",
     "serve_until_signal",
     "settle_heap",
@@ -81,129 +51,6 @@ EXIT_S_MIN = 1.0
 second and models unload, so that a server that owes nothing ends cleanly."""
 
 _log = logging.getLogger("tritrio")
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """One server's frontends over one core, not listening yet.
-
-    Attributes:
-      info: The server metadata.
-      router: The core's router.
-      budget: The byte budget all frontends share.
-      http_api: Answers HTTP requests.
-      http: Runs HTTP connections.
-      grpc: Runs gRPC connections.
-      metrics: Every metric of the server.
-      system: What looks at processor and memory, if metrics are to have them; it runs nowhere yet.
-      calls: Where answered calls are logged.
-    """
-
-    info: ServerInfo
-    router: Router
-    budget: ByteBudget
-    http_api: HttpApi
-    http: Frontend
-    grpc: Frontend
-    metrics: CollectorRegistry
-    system: SystemMonitor | None
-    calls: CallLog
-
-
-def build_parts(
-    options: ServerOptions, core: Core, logs: Logs | None = None, tls: TlsContexts = NO_TLS
-) -> Parts:
-    """Wire the frontends to a core that has started, and to a log that clients may change."""
-    router, budget, tracing = core.router, core.budget, core.tracing
-    rules = call_rules(options)
-    logs = logs or Logs(options.log)
-    info = ServerInfo(options.server_id, __version__)
-    shared_memory = SharedMemoryRegions(allowed=options.allow_client_shared_memory)
-    regions = RegionAccess(router=router, regions=shared_memory, budget=budget)
-    api = HttpApi(
-        router=router,
-        info=info,
-        input_bytes_max=options.http_input_bytes_max,
-        budget=budget,
-        tracing=tracing,
-        regions=regions,
-        restricted=rules.http_restricted,
-        forwarding=rules.http_forwarding,
-    )
-    generate = GenerateMethods(
-        router=router,
-        input_bytes_max=options.http_input_bytes_max,
-        tracing=tracing,
-        forward=None if rules.http_forwarding is None else rules.http_forwarding.http_parameters,
-    )
-    api.extend(generate.mapping())
-    repository = HttpRepository(
-        router=router, control=core.control, input_bytes_max=options.http_input_bytes_max
-    )
-    api.extend(repository.mapping())
-    api.extend(HttpSharedMemory(shared_memory).mapping())
-    api.extend(HttpLogging(logs).methods())
-    api.extend(TraceSettingApi(router=router, tracing=tracing).mapping())
-    service = InferenceService(
-        router=router,
-        info=info,
-        tracing=tracing,
-        regions=regions,
-        forwarding=rules.grpc_forwarding,
-        compression_level=rules.grpc_compression,
-    )
-    infer = ModelInfer(router, tracing, regions, rules.grpc_forwarding)
-    handlers = {
-        **service.mapping(),
-        **RepositoryService(router=router, control=core.control).mapping(),
-        **GrpcSharedMemory(shared_memory).mapping(),
-        **GrpcLogging(logs).mapping(),
-        **HealthService(router=router).mapping(),
-        **ReflectionService().mapping(),
-        **TraceSettingMethod(router=router, tracing=tracing).mapping(),
-    }
-    grpc_settings = GrpcSettings(
-        keep_alive=options.grpc_keep_alive, restricted=rules.grpc_restricted, calls=logs.calls
-    )
-    metrics = CollectorRegistry()
-    system = SystemMonitor(interval_s=options.metrics_interval_s) if options.cpu_metrics else None
-    metrics.register(
-        ModelCollector(
-            router.measured_models,
-            config=core.metrics,
-            cache=core.cache if isinstance(core.cache, LocalCache) else None,
-            custom=core.custom_metrics,
-            system=system,
-        )
-    )
-    return Parts(
-        info=info,
-        router=router,
-        budget=budget,
-        http_api=api,
-        http=Frontend(
-            lambda stream: HttpConnection(
-                stream=stream,
-                service=api,
-                budget=budget,
-                settings=HttpSettings(cancel_on_eof=not options.http_half_close, calls=logs.calls),
-            ),
-            tls=None if tls.http is None else TlsAcceptor(tls.http, alpn=None),
-        ),
-        grpc=Frontend(
-            lambda stream: GrpcConnection(
-                stream=stream,
-                handlers=handlers,
-                direct={} if rules.grpc_compression else {infer.path: infer},
-                budget=budget,
-                settings=grpc_settings,
-            ),
-            tls=None if tls.grpc is None else TlsAcceptor(tls.grpc, alpn=GRPC_ALPN),
-        ),
-        metrics=metrics,
-        system=system,
-        calls=logs.calls,
-    )
 
 
 def core_options(options: ServerOptions) -> CoreOptions:

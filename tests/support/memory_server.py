@@ -23,8 +23,9 @@ from tests.support.memory_stream import connection
 from tritrio.actors.core import Core, run_core
 from tritrio.backends.base import Batch, InstancePlace
 from tritrio.options import ServerOptions
+from tritrio.parts import Parts, build_parts
 from tritrio.protocol.statistics import ModelStatistics
-from tritrio.server import Parts, build_parts, core_options
+from tritrio.server import core_options
 from tritrio.testing.fake_device import FakeDevices, at_once
 
 DELAY_US = 15_625

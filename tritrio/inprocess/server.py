@@ -18,10 +18,11 @@ from ..actors.model_control import LoadOverride
 from ..actors.reply import Reply
 from ..actors.routing_table import ModelVersion
 from ..options import ServerOptions
+from ..parts import Parts, build_parts
 from ..protocol import management_codec
 from ..protocol.config_json import model_config_to_dict
 from ..protocol.errors import RequestError
-from ..server import Parts, build_parts, start_core
+from ..server import start_core
 from ..serving import open_repositories
 from .answers import Answer, Responses, answer_of
 from .requests import RequestOptions, make_request
