@@ -217,6 +217,8 @@ class Changeover:
             self._models.show_failure(name, dict.fromkeys(served.ready, reason))
             return
         if served is not None:
+            for running in served.versions.values():
+                running.model.begin_unload()
             self.retired += served.versions.values()
         implicit = self._is_implicit(name, asked=stays)
         self._models.served[name] = Served(ensemble=ensemble, implicit=implicit)

@@ -36,6 +36,7 @@ from .overload import Overload
 from .rate_limiter import RateLimiter
 from .repository import MODEL_LOADS_MAX, Repository, RepositorySettings
 from .repository_control import RepositoryControl
+from .repository_index import RepositoryIndex
 from .router import Router
 from .served_models import ServedModels
 from .tracing import Tracing
@@ -117,6 +118,7 @@ class Core:
       cache: Where responses are kept, or None.
       custom_metrics: The metrics that models make themselves.
       control: Loads and unloads models on request.
+      index: What models there are.
       metrics: What is measured of each model.
       tracing: Samples the requests of frontends.
     """
@@ -132,6 +134,7 @@ class Core:
         tracing: Tracing,
         repository: Repository,
         control: RepositoryControl,
+        index: RepositoryIndex,
         exit_timeout_s: float,
     ) -> None:
         self.router = router
@@ -139,6 +142,7 @@ class Core:
         self.cache = cache
         self.custom_metrics = custom_metrics
         self.control: ModelControl = control
+        self.index = index
         self.metrics = metrics
         self.tracing = tracing
         self._repository = repository
@@ -229,6 +233,11 @@ async def run_core(
         tracing=tracing,
         repository=repository,
         control=control,
+        index=RepositoryIndex(
+            router=router,
+            repositories=options.repositories if explicit else (),
+            run_in_thread=options.run_in_thread,
+        ),
         exit_timeout_s=options.exit_timeout_s,
     )
     fault: RequestError | None = None

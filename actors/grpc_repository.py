@@ -11,7 +11,7 @@ from ..protocol.grpc_codec import repository_index_message
 from ..protocol.pb import inference as pb
 from .grpc_unary import unary_handlers
 from .model_control import LoadOverride, ModelControl
-from .router import Router
+from .repository_index import RepositoryIndex
 
 
 @final
@@ -21,8 +21,8 @@ class RepositoryService:
     A load goes on when its client leaves: see `ModelControl`.
     """
 
-    def __init__(self, *, router: Router, control: ModelControl) -> None:
-        self._router = router
+    def __init__(self, *, index: RepositoryIndex, control: ModelControl) -> None:
+        self._entries = index.entries
         self._control = control
 
     def mapping(self) -> dict[str, Handler]:
@@ -37,7 +37,7 @@ class RepositoryService:
 
     async def _index(self, request: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
         repository_control.refuse_repository_name(request.repository_name)
-        return repository_index_message(self._router.table.index(ready_only=request.ready))
+        return repository_index_message(await self._entries(ready_only=request.ready))
 
     async def _load(self, request: pb.RepositoryModelLoadRequest) -> pb.RepositoryModelLoadResponse:
         repository_control.refuse_repository_name(request.repository_name)

@@ -16,7 +16,7 @@ from ..protocol.management_codec import repository_index
 from ..protocol.tensors import Buffer
 from .http_api import CODEC_THREADS_MAX, OFFLOAD_BYTES_MIN, HttpMethod, refused
 from .model_control import LoadOverride, ModelControl
-from .router import Router
+from .repository_index import RepositoryIndex
 
 T = TypeVar("T")
 
@@ -28,13 +28,15 @@ class HttpRepository:
     A load goes on when its client leaves: see `ModelControl`.
 
     Args:
-      router: Where models are found.
+      index: What models there are.
       control: Loads and unloads them.
       input_bytes_max: Most bytes of a body.
     """
 
-    def __init__(self, *, router: Router, control: ModelControl, input_bytes_max: int) -> None:
-        self._router = router
+    def __init__(
+        self, *, index: RepositoryIndex, control: ModelControl, input_bytes_max: int
+    ) -> None:
+        self._entries = index.entries
         self._control = control
         self._input_bytes_max = input_bytes_max
         self._threads = trio.CapacityLimiter(CODEC_THREADS_MAX)
@@ -47,10 +49,12 @@ class HttpRepository:
             RouteName.MODEL_UNLOAD: self._unload,
         }
 
-    def _index(self, request: HttpRequest, _: Route) -> HttpResponse:
+    def _index(self, request: HttpRequest, _: Route) -> Awaitable[HttpResponse]:
         self._check_size(request)
-        ready_only = repository_control.parse_index_body(request.body)
-        body = repository_index(self._router.table.index(ready_only=ready_only))
+        return self._answer_index(ready_only=repository_control.parse_index_body(request.body))
+
+    async def _answer_index(self, *, ready_only: bool) -> HttpResponse:
+        body = repository_index(await self._entries(ready_only=ready_only))
         return HttpResponse(200, [JSON_CONTENT_TYPE], body)
 
     def _load(self, request: HttpRequest, route: Route) -> Awaitable[HttpResponse]:

@@ -6,7 +6,7 @@ A frontend looks a version up with one or two dictionary reads. Whatever changes
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -155,8 +155,8 @@ class ModelEntry:
 
     Attributes:
       name: The model's name.
-      versions: Its selected versions, ascending.
-      reason: Why there are none; "" for a model that has versions or was never loaded.
+      versions: Its selected versions, and those that were served before, ascending.
+      reason: Why none was selected; "" if some were, or if it was never loaded.
     """
 
     name: str
@@ -179,6 +179,11 @@ class IndexEntry:
     version: str | None
     state: ModelState
     reason: str = field(default="")
+
+    @property
+    def failed(self) -> bool:
+        """Whether it should serve and cannot."""
+        return self.state is ModelState.UNAVAILABLE and self.reason != UNLOADED
 
 
 @final
@@ -286,28 +291,37 @@ class RoutingTable:
             )
         return [found]
 
-    def index(self, *, ready_only: bool = False) -> list[IndexEntry]:
-        """Return the repository index, by name and version."""
+    def index(
+        self, *, ready_only: bool = False, present: Collection[str] | None = None
+    ) -> list[IndexEntry]:
+        """Return the repository index, by name and version.
+
+        Args:
+          ready_only: Whether to leave out all that is not READY.
+          present: The models that lie in a repository now; None if nobody looked. They are listed
+            even if nothing else is known of them, and others only if they failed.
+        """
         entries: list[IndexEntry] = []
         for name, entry in self._sorted():
-            if not entry.versions:
+            if entry.reason or not entry.versions:
                 state = ModelState.UNAVAILABLE if entry.reason else ModelState.UNKNOWN
                 entries.append(IndexEntry(name, None, state, entry.reason))
             entries += [
                 IndexEntry(name, known.version, known.state, known.reason)
                 for known in entry.versions
             ]
+        if present is not None:
+            entries = [entry for entry in entries if entry.name in present or entry.failed]
+            new = set(present).difference(self._models)
+            entries += [IndexEntry(name, None, ModelState.UNKNOWN) for name in new]
+            entries.sort(key=lambda entry: entry.name)  # the versions stay in their order
         if ready_only:
             return [entry for entry in entries if entry.state is ModelState.READY]
         return entries
 
     def all_ready(self) -> bool:
         """Return whether everything that should serve does: the strict sense of readiness."""
-        return all(
-            entry.state not in {ModelState.LOADING, ModelState.UNAVAILABLE}
-            or entry.reason == UNLOADED
-            for entry in self.index()
-        )
+        return not any(entry.state is ModelState.LOADING or entry.failed for entry in self.index())
 
     def _sorted(self) -> Iterable[tuple[str, ModelEntry]]:
         return sorted(self._models.items())

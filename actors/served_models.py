@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import trio
 
@@ -26,6 +26,10 @@ from .routing_table import (
     ModelVersion,
     RoutingTable,
 )
+
+PAST_VERSIONS_MAX: Final = 100
+"""Versions of a model that are shown although the model was loaded without them since; beyond that,
+the lowest numbers are forgotten first, which are the oldest versions."""
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -56,6 +60,7 @@ class Running:
 
 
 Versions: TypeAlias = Mapping[int, Running | FailedVersion]
+ShownVersion: TypeAlias = ModelVersion | FailedVersion
 
 
 @dataclass(slots=True)
@@ -150,7 +155,8 @@ class ServedModels:
         if entry is None:
             return "there is no such model"
         reasons = [entry.reason, *(version.reason for version in entry.versions)]
-        return next(filter(None, reasons), "it is not loaded")
+        told = sorted(filter(None, reasons), key=UNLOADED.__eq__)  # what failed goes first
+        return told[0] if told else "it is not loaded"
 
     def running(self, names: Iterable[str]) -> dict[str, RunningModel]:
         """Return what runs of these models, without those that were not asked for."""
@@ -182,11 +188,11 @@ class ServedModels:
           versions: Version number -> what there is of it.
           reason: Why there are none.
         """
-        shown = tuple(
-            each if isinstance(each, FailedVersion) else each.version
-            for _, each in sorted(versions.items())
-        )
-        self._enter(ModelEntry(name, shown, reason))
+        shown = {
+            number: each if isinstance(each, FailedVersion) else each.version
+            for number, each in versions.items()
+        }
+        self._enter(ModelEntry(name, self._with_past(name, shown), reason))
 
     def changed(self, version: ModelVersion) -> None:
         """Make a new state of a version known, if that is the one that is shown."""
@@ -197,14 +203,29 @@ class ServedModels:
     def show_failure(self, name: str, reasons: Mapping[int, str]) -> None:
         """Show why versions failed to load, while the old ones of the model serve on."""
         entry = self._entries[name]
-        shown: dict[int, ModelVersion | FailedVersion] = {}
+        shown: dict[int, ShownVersion] = {}
         for each in entry.versions:
             if isinstance(each, ModelVersion):
                 each.reason = reasons.get(int(each.version), each.reason)
                 shown[int(each.version)] = each
         for number, reason in reasons.items():
             shown.setdefault(number, FailedVersion(str(number), reason))
-        self._enter(ModelEntry(name, tuple(each for _, each in sorted(shown.items()))))
+        self._enter(ModelEntry(name, self._with_past(name, shown)))
+
+    def _with_past(self, name: str, shown: Mapping[int, ShownVersion]) -> tuple[ShownVersion, ...]:
+        """Return versions, and those of the model that were unloaded before or drain now."""
+        entry = self._entries.get(name, ModelEntry(name))
+        past: dict[int, ShownVersion] = {}
+        for each in entry.versions:
+            number = int(each.version)
+            if number in shown:
+                continue
+            if each.state is ModelState.UNLOADING:
+                past[number] = each
+            elif each.reason == UNLOADED:
+                past[number] = FailedVersion(each.version, UNLOADED)
+        latest = dict(sorted(past.items())[-PAST_VERSIONS_MAX:])
+        return tuple(each for _, each in sorted({**latest, **shown}.items()))
 
     def keep(self, name: str) -> None:
         """Note that a model was asked for that runs already, from what lies there."""

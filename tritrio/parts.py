@@ -96,7 +96,7 @@ def build_parts(
     )
     api.extend(generate.mapping())
     repository = HttpRepository(
-        router=router, control=core.control, input_bytes_max=options.http_input_bytes_max
+        index=core.index, control=core.control, input_bytes_max=options.http_input_bytes_max
     )
     api.extend(repository.mapping())
     api.extend(HttpSharedMemory(shared_memory).mapping())
@@ -113,7 +113,7 @@ def build_parts(
     infer = ModelInfer(router, tracing, regions, rules.grpc_forwarding)
     handlers = {
         **service.mapping(),
-        **RepositoryService(router=router, control=core.control).mapping(),
+        **RepositoryService(index=core.index, control=core.control).mapping(),
         **GrpcSharedMemory(shared_memory).mapping(),
         **GrpcLogging(logs).mapping(),
         **HealthService(router=router).mapping(),

@@ -145,14 +145,16 @@ async def test_an_ensemble_that_does_not_fit_a_new_model_any_more_is_unavailable
     async with controlled(tmp_path, startup_models=("o",)) as core:
         configure(tmp_path, "b", IDENTITY.replace("TYPE_INT32", "TYPE_FP32"))
         await core.control.load("b")
-        lines = {line.split("/")[0]: line for line in index(core)}
-        assert lines["e"].startswith(
+        _, _, failed, needing, drained = index(core)
+        assert failed.startswith(
             "e/1 UNAVAILABLE Invalid argument: ensemble 'e': tensor 't1' has data type INT32"
         )
+        assert needing.startswith("o/- UNAVAILABLE ")
         assert (
             "needs model 'e', which has no loaded version: Invalid argument: ensemble 'e'"
-            in lines["o"]
+            in needing
         )
+        assert drained == "o/1 UNLOADING"
         assert not core.router.ready()
         configure(tmp_path, "b")
         await core.control.load("b")

@@ -148,7 +148,10 @@ class Server:
         return _object(management_codec.server_metadata(info.name, info.version, info.extensions))
 
     def index(self, *, ready: bool = False) -> list[dict[str, Any]]:
-        """Return the repository index: each version's name, state and, if it has one, reason."""
+        """Return the repository index: each version's name, state and, if it has one, reason.
+
+        Unlike for clients, no disk is read: directories that came or went are not noticed.
+        """
         entries = self._core.router.table.index(ready_only=ready)
         found: list[dict[str, Any]] = orjson.loads(management_codec.repository_index(entries))
         return found
