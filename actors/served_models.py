@@ -28,8 +28,8 @@ from .routing_table import (
 )
 
 PAST_VERSIONS_MAX: Final = 100
-"""Versions of a model that are shown although the model was loaded without them since; beyond that,
-the lowest numbers are forgotten first, which are the oldest versions."""
+"""Unloaded versions of a model that stay in the index when it changes, beside those that are
+replaced then. Beyond that the lowest numbers go first, which are the oldest versions."""
 
 
 @dataclass(eq=False, frozen=True, slots=True)

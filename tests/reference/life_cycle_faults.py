@@ -139,6 +139,12 @@ SCENARIOS = [
         ("in_both", "in_second"),
         all_of(_in_both, lambda repository: model("in_second")(repository.parent / SECOND)),
         [
+            Step(
+                "live with a model in two repositories",
+                get("health/live"),
+                200,
+                after=OnOneSide((f"in_both{WHOLE}",), ("in_both",), "index-listed"),
+            ),
             Step("load of a model in two repositories", load("in_both"), 500),
             Step("load of it over gRPC", load_grpc("in_both"), "INTERNAL"),
             Step(
@@ -161,7 +167,6 @@ SCENARIOS = [
                 get("health/live"),
                 200,
                 edit=model("added", ensemble("no_such_model"), None),
-                after=OnOneSide(("added",), (), "index-listed"),
             ),
             Step(
                 "load of what was added",
@@ -182,6 +187,13 @@ SCENARIOS = [
             *(step for name in RAISING for step in _steps(name)),
             Step("load of a good model beside", load("good_after"), 200),
             Step("load of a bad model over gRPC", load_grpc("raises"), "INVALID_ARGUMENT"),
+            Step(
+                "load of a good version in place of a bad one",
+                load("raises"),
+                200,
+                edit=all_of(model("raises", versions=("2",)), removed("raises/1")),
+                after=OnOneSide((f"raises{VERSION}",), (), "index-versions"),
+            ),
         ],
     ),
 ]
