@@ -23,6 +23,7 @@ from .life_cycle_files import (
     all_of,
     ensemble,
     model,
+    nothing,
     removed,
     without_source,
 )
@@ -86,14 +87,18 @@ def as_messages(parameters: dict[str, str]) -> dict[str, pb.ModelRepositoryParam
     }
 
 
-KEPT_OVER = OnOneSide(("over/1 READY",), ("over/1 READY with a reason",), "failed-reloads")
+def kept(name: str) -> OnOneSide:
+    """What serves on since its reload failed; we say so."""
+    return OnOneSide((f"{name}/1 READY",), (f"{name}/1 READY with a reason",), "failed-reloads")
+
+
 NO_DIMS = {"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [0]}
 TAGGED: dict[str, Any] = {"parameters": {"tag": {"string_value": "files"}}}
 """Makes a configuration another one."""
 
 OVERRIDES = Scenario(
     "overrides",
-    ("over", "ghost"),
+    ("over",),
     model("over"),
     [
         Step("metadata of a model that was never loaded", get("models/over"), 404),
@@ -112,31 +117,57 @@ OVERRIDES = Scenario(
             "load of a configuration that fails",
             load("over", changed_config(output=[NO_DIMS])),
             400,
-            after=KEPT_OVER,
+            after=kept("over"),
         ),
-        Step("inference after a configuration that failed", ask("over"), 200, after=KEPT_OVER),
+        Step("inference after a configuration that failed", ask("over"), 200, after=kept("over")),
         Step("load of what lies on the disk", load("over"), 200),
         Step("metadata from the disk again", get("models/over"), 200),
+    ],
+)
+
+FILES = Scenario(
+    "files",
+    ("brought",),
+    model("brought"),
+    [
+        Step("load of what files will replace", load("brought"), 200),
         Step(
             "load with files and a configuration over gRPC",
-            load_grpc("over", parameters=as_messages(with_source(DOUBLE, **TAGGED))),
+            load_grpc("brought", parameters=as_messages(with_source(DOUBLE, **TAGGED))),
             "OK",
         ),
-        Step("inference by the files", ask("over"), 200),
-        Step("load with files that fail", load("over", with_source(RAISES)), 400, after=KEPT_OVER),
-        Step("inference after files that failed", ask("over"), 200, after=KEPT_OVER),
-        Step("load of the disk after the files", load("over"), 200),
-        Step("inference from the disk", ask("over"), 200),
-        Step("load with files and no other configuration", load("over", with_source(DOUBLE)), 200),
+        Step("inference by the files", ask("brought"), 200),
+        Step(
+            "load with files that fail",
+            load("brought", with_source(RAISES)),
+            400,
+            after=kept("brought"),
+        ),
+        Step("inference after files that failed", ask("brought"), 200, after=kept("brought")),
+        Step("load of the disk after the files", load("brought"), 200),
+        Step("inference from the disk", ask("brought"), 200),
+        Step(
+            "load with files and no other configuration", load("brought", with_source(DOUBLE)), 200
+        ),
         Step(
             "inference by files with no other configuration",
-            ask("over"),
-            Differs((200, answer("over", 1.5, 2)), (200, answer("over", 3, 4)), "override-files"),
+            ask("brought"),
+            Differs(
+                (200, answer("brought", 1.5, 2)), (200, answer("brought", 3, 4)), "override-files"
+            ),
         ),
-        Step("load with another version", load("over", with_source(ECHO, "2")), 200),
-        Step("inference by the other version", ask("over"), 200),
-        Step("load of the disk after the other version", load("over"), 200),
-        Step("inference from the disk again", ask("over"), 200),
+        Step("load with another version", load("brought", with_source(ECHO, "2")), 200),
+        Step("inference by the other version", ask("brought"), 200),
+        Step("load of the disk after the other version", load("brought"), 200),
+        Step("inference from the disk again", ask("brought"), 200),
+    ],
+)
+
+NOWHERE = Scenario(
+    "models that lie nowhere",
+    ("ghost",),
+    nothing,
+    [
         Step("load of a model that lies nowhere", load("ghost", with_source(DOUBLE)), 200),
         Step("inference of a model that lies nowhere", ask("ghost"), 200),
         Step("metadata of a model that lies nowhere", get("models/ghost"), 200),
@@ -153,8 +184,6 @@ OVERRIDES = Scenario(
 )
 
 # Reloads.
-
-KEPT = OnOneSide(("changing/1 READY",), ("changing/1 READY with a reason",), "failed-reloads")
 
 RELOADS = Scenario(
     "reloads",
@@ -175,15 +204,17 @@ RELOADS = Scenario(
             load("changing"),
             400,
             edit=model("changing", None, RAISES),
-            after=KEPT,
+            after=kept("changing"),
         ),
-        Step("inference while it is broken", ask("changing"), 200, after=KEPT),
-        dataclasses.replace(stats("statistics while it is broken", "changing"), after=KEPT),
+        Step("inference while it is broken", ask("changing"), 200, after=kept("changing")),
+        dataclasses.replace(
+            stats("statistics while it is broken", "changing"), after=kept("changing")
+        ),
         Step(
             "load while it is broken, over gRPC",
             load_grpc("changing"),
             "INVALID_ARGUMENT",
-            after=KEPT,
+            after=kept("changing"),
         ),
         Step("load of what was mended", load("changing"), 200, edit=model("changing", None)),
         stats("statistics of what was mended", "changing"),
@@ -193,9 +224,11 @@ RELOADS = Scenario(
             load("changing"),
             Differs(500, 400, "load-faults"),
             edit=without_source("changing", "oops: 1"),
-            after=KEPT,
+            after=kept("changing"),
         ),
-        Step("inference beside a broken configuration", ask("changing"), 200, after=KEPT),
+        Step(
+            "inference beside a broken configuration", ask("changing"), 200, after=kept("changing")
+        ),
         Step(
             "load of a configuration that was mended",
             load("changing"),
@@ -361,4 +394,4 @@ ENSEMBLES = Scenario(
     ],
 )
 
-SCENARIOS = [OVERRIDES, RELOADS, VERSIONS, ENSEMBLES]
+SCENARIOS = [OVERRIDES, FILES, NOWHERE, RELOADS, VERSIONS, ENSEMBLES]

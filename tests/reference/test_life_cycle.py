@@ -21,8 +21,13 @@ EXPLICIT = [
     *life_cycle_faults.SCENARIOS,
 ]
 EXPLICIT_CONTROL = ["--exit-on-error=false", "--model-control-mode=explicit"]
-THREADS = f"--http-thread-count={4 * len(EXPLICIT)}"
-"""The reference answers nobody else on a thread that waits for a load."""
+REFERENCE_FLAGS = [
+    # It answers nobody else on a thread that waits for a load.
+    f"--http-thread-count={4 * len(EXPLICIT)}",
+    f"--model-load-thread-count={len(EXPLICIT)}",
+    # Models that it could not load keep it from ending before that.
+    "--exit-timeout-secs=2",
+]
 READINESS = life_cycle_cases.READINESS
 STEPS = [step for scenario in [*EXPLICIT, READINESS] for step in scenario.steps]
 
@@ -39,7 +44,9 @@ def running(directory: Path, scenarios: list[Scenario]) -> Iterator[Servers]:
     with pytest.MonkeyPatch.context() as patch:
         # Or the reference's models would change their own directories while they are loaded.
         patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-        reference = start_reference(repository, directory / "reference.log", THREADS, flags=flags)
+        reference = start_reference(
+            repository, directory / "reference.log", *REFERENCE_FLAGS, flags=flags
+        )
         ours = start_ours(repository, directory / "ours.log", flags=flags)
     try:
         ours.wait_until_ready()
