@@ -40,7 +40,7 @@ class RepositoryIndex:
         self, *, router: Router, repositories: Sequence[Path], run_in_thread: RunInThread
     ) -> None:
         self._router = router
-        self._repositories = repositories
+        self._repositories = tuple(dict.fromkeys(repositories))
         self._run_in_thread = run_in_thread
         self._names: dict[Path, list[str]] = {}
         self._turn = trio.Lock()
@@ -64,7 +64,7 @@ class RepositoryIndex:
                 _logger.warning(
                     "the model repositories could not be listed within %g s", INDEX_LOOK_MAX_S
                 )
-            if len(self._names) == len(set(self._repositories)):
+            if len(self._names) == len(self._repositories):
                 present = set().union(*self._names.values())
         return self._router.table.index(ready_only=ready_only, present=present)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,10 @@ def running(directory: Path, scenarios: list[Scenario]) -> Iterator[Servers]:
     for scenario in scenarios:
         scenario.write(repository)
     flags = [*EXPLICIT_CONTROL, f"--model-repository={second}"]
-    with pytest.MonkeyPatch.context() as patch:
-        # Or the reference's models would change their own directories while they are loaded.
-        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-        reference = start_reference(
-            repository, directory / "reference.log", *REFERENCE_FLAGS, flags=flags
-        )
-        ours = start_ours(repository, directory / "ours.log", flags=flags)
+    reference = start_reference(
+        repository, directory / "reference.log", *REFERENCE_FLAGS, flags=flags
+    )
+    ours = start_ours(repository, directory / "ours.log", flags=flags)
     try:
         ours.wait_until_ready()
         reference.wait_until_ready()
@@ -58,25 +56,27 @@ def running(directory: Path, scenarios: list[Scenario]) -> Iterator[Servers]:
     assert status == 0, ours.log_tail()
 
 
+def play_all(directory: Path, scenarios: list[Scenario]) -> dict[str, Done]:
+    """Take scenarios side by side, since the reference loads slowly, on servers of their own."""
+    every: dict[str, Done] = {}
+    with running(directory, scenarios) as servers, ThreadPoolExecutor(len(scenarios)) as threads:
+        played = partial(play, servers=servers, repository=directory / "models")
+        for done in threads.map(played, scenarios):
+            every |= done
+    return every
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
-    """What every step led to; scenarios side by side, since the reference loads slowly."""
+    """What every step led to."""
     if reason := why_no_reference():
         pytest.skip(f"no reference server: {reason}")
-    every: dict[str, Done] = {}
-    explicit, readiness = (tmp_path_factory.mktemp(name) for name in ("explicit", "readiness"))
-    with (
-        running(explicit, EXPLICIT) as servers,
-        running(readiness, [READINESS]) as others,
-        ThreadPoolExecutor(len(EXPLICIT) + 1) as threads,
-    ):
-        futures = [
-            threads.submit(play, scenario, servers, explicit / "models") for scenario in EXPLICIT
-        ]
-        futures.append(threads.submit(play, READINESS, others, readiness / "models"))
-        for future in futures:
-            every |= future.result()
-    return every
+    directories = [tmp_path_factory.mktemp(name) for name in ("explicit", "readiness")]
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as threads:
+        # Or the reference's models would change their own directories while they are loaded.
+        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        explicit, readiness = threads.map(play_all, directories, (EXPLICIT, [READINESS]))
+    return explicit | readiness
 
 
 @pytest.mark.reference
