@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, final
 
 from ..protocol.errors import invalid_argument
 from ..protocol.version_policy import parse_version
@@ -20,30 +20,41 @@ enough to look at within seconds. A link that leads out of the model ends here, 
 DEPTH_MAX: Final = 64
 """Directories within one another."""
 
-_UNSEEN: Final = frozenset({"__pycache__"})
-"""Directories that Python writes when a model is loaded, which is no change."""
+CONTENT_MAX_BYTES: Final = 1024**2
+"""Files up to this size are read where contents are compared: configurations, code and labels, but
+not weights, which would keep the disk busy at every look."""
+
+CONTENTS_MAX_BYTES: Final = 16 * CONTENT_MAX_BYTES
+"""What is read of one version, or of all that versions share, at a look; files beyond it are
+compared by their times."""
 
 
-def take_fingerprint(directory: Path) -> Fingerprint:
-    """Return what the files of a model look like: path, time of change, size and inode of each.
+def take_fingerprint(directory: Path, *, contents: bool = False) -> Fingerprint:
+    """Return what the files of a model look like: path, times, size and inode of each.
 
     Directories count by their paths alone: the times of theirs also change when Python caches
-    bytecode in them. Links are followed, except into a directory that they are in.
+    bytecode in them. Links are followed, except into a directory that they are in. Left out is
+    what is no part of a model: cached bytecode, hidden files, and what editors keep beside a file.
+
+    Args:
+      directory: The model's directory.
+      contents: Whether small files count by what they hold instead of by their times, so that
+        nothing has changed when a file was only written anew.
 
     Raises:
       RequestError: there are too many files.
       OSError: the directory cannot be read.
     """
-    shared = hashlib.sha256()
-    versions: dict[int, hashlib._Hash] = {}
+    shared = _Digest(directory, contents=contents)
+    versions: dict[int, _Digest] = {}
     for path, status in _walk(directory):
         version = parse_version(path[0])
         digest = shared
         if version is not None and (len(path) > 1 or _is_directory(status)):
-            digest = versions.setdefault(version, hashlib.sha256())
-        digest.update(_line(path, status))
+            digest = versions.setdefault(version, _Digest(directory, contents=contents))
+        digest.add(path, status)
     return Fingerprint(
-        shared.hexdigest(), {version: digest.hexdigest() for version, digest in versions.items()}
+        shared.text(), {version: digest.text() for version, digest in versions.items()}
     )
 
 
@@ -51,13 +62,51 @@ def _is_directory(status: os.stat_result | None) -> bool:
     return status is not None and stat.S_ISDIR(status.st_mode)
 
 
-def _line(path: tuple[str, ...], status: os.stat_result | None) -> bytes:
-    what: tuple[int | str, ...] = ("gone",)
-    if status is not None:
-        what = (stat.S_IFMT(status.st_mode),)
-        if not stat.S_ISDIR(status.st_mode):
-            what += (status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev)
-    return os.fsencode("/".join(path)) + b"\0" + repr(what).encode() + b"\0"
+def _is_unseen(name: str) -> bool:
+    """Return whether an entry is no part of a model."""
+    return name == "__pycache__" or name.startswith(".") or name.endswith(("~", ".swp"))
+
+
+@final
+class _Digest:
+    """Digest over a part of a model's files."""
+
+    def __init__(self, directory: Path, *, contents: bool) -> None:
+        self._directory = directory
+        self._hash = hashlib.sha256()
+        self._left_bytes = CONTENTS_MAX_BYTES if contents else -1
+
+    def add(self, path: tuple[str, ...], status: os.stat_result | None) -> None:
+        what: tuple[int | str, ...] = ("gone",)
+        if status is not None:
+            what = (stat.S_IFMT(status.st_mode),)
+            if not stat.S_ISDIR(status.st_mode):
+                what += (status.st_size,)
+                content = self._content(path, status)
+                what += _times(status) if content is None else (content,)
+        self._hash.update(os.fsencode("/".join(path)) + b"\0" + repr(what).encode() + b"\0")
+
+    def text(self) -> str:
+        return self._hash.hexdigest()
+
+    def _content(self, path: tuple[str, ...], status: os.stat_result) -> str | None:
+        """Return the digest of what a small file holds; None where its times count."""
+        size_bytes = status.st_size
+        if not stat.S_ISREG(status.st_mode) or size_bytes > min(
+            CONTENT_MAX_BYTES, self._left_bytes
+        ):
+            return None
+        self._left_bytes -= size_bytes
+        try:
+            with self._directory.joinpath(*path).open("rb") as file:
+                return hashlib.sha256(file.read(size_bytes)).hexdigest()
+        except OSError:
+            return None
+
+
+def _times(status: os.stat_result) -> tuple[int, ...]:
+    """Return what differs once a file was written, even if its time was set back then."""
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
 
 
 def _walk(directory: Path) -> Iterator[tuple[tuple[str, ...], os.stat_result | None]]:
@@ -70,7 +119,7 @@ def _walk(directory: Path) -> Iterator[tuple[tuple[str, ...], os.stat_result | N
     while left:
         inside, above = left.pop()
         for name in sorted(os.listdir(directory.joinpath(*inside))):
-            if name in _UNSEEN:
+            if _is_unseen(name):
                 continue
             count += 1
             if count > ENTRIES_MAX:

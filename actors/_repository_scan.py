@@ -6,7 +6,7 @@ import logging
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..protocol.config_text import CONFIG_MAX_BYTES
@@ -31,10 +31,12 @@ class ScanSettings:
       config_name: `configs/<name>.pbtxt` is read in place of `config.pbtxt` where there is one; ""
         for `config.pbtxt`.
       fingerprints: Whether it is noted what the files look like, to compare them later.
+      contents: Whether small files are compared by what they hold, and not by their times.
     """
 
     config_name: str = ""
     fingerprints: bool = False
+    contents: bool = False
 
 
 def distinct(repositories: Iterable[Path]) -> list[Path]:
@@ -49,14 +51,22 @@ def list_repository(repository: Path) -> list[Path]:
       RequestError: the repository itself cannot be read.
     """
     try:
-        entries = sorted(repository.iterdir())
+        return [entry for entry in sorted(repository.iterdir()) if _is_model(entry)]
     except OSError as error:
         raise RequestError(
             ErrorCode.INTERNAL,
             f"expected a readable directory as model repository, got '{repository}': "
             f"{error.strerror}",
         ) from None
-    return [entry for entry in entries if _is_model(entry)]
+
+
+def glance(repository: Path, settings: ScanSettings) -> list[ModelFiles]:
+    """Return the models of a repository, by name, with nothing but what they look like.
+
+    Raises:
+      RequestError: the repository itself cannot be read.
+    """
+    return [_glance_at(entry, settings) for entry in list_repository(repository)]
 
 
 def scan_repository(repository: Path, settings: ScanSettings = ScanSettings()) -> list[ModelFiles]:
@@ -118,19 +128,34 @@ def scan_model(directory: Path, settings: ScanSettings = ScanSettings()) -> Mode
 
     The fingerprint is taken first, so that what is changed meanwhile looks changed later.
     """
-    name = directory.name
-    fingerprint: Fingerprint | None = None
+    files = _glance_at(directory, settings)
+    if files.fault is not None:
+        return files
     try:
-        if settings.fingerprints:
-            fingerprint = take_fingerprint(directory)
         versions = _scan_versions(directory)
         path, text = _read_config(directory, settings.config_name)
-        return ModelFiles(name, directory, versions, text, path, fingerprint=fingerprint)
-    except OSError as error:
-        fault = invalid_argument(f"model '{name}' cannot be read: {error.strerror}: {directory}")
-    except RequestError as error:
-        fault = invalid_argument(f"model '{name}': {error.message}")
-    return ModelFiles(name, directory, {}, fault=fault)
+    except (OSError, RequestError) as error:
+        return replace(files, fault=_fault(directory, error))
+    return replace(files, versions=versions, config_text=text, config_path=path)
+
+
+def _glance_at(directory: Path, settings: ScanSettings) -> ModelFiles:
+    """Return what a model's directory looks like, if that is to be noted, and nothing else."""
+    fingerprint: Fingerprint | None = None
+    fault: RequestError | None = None
+    if settings.fingerprints:
+        try:
+            fingerprint = take_fingerprint(directory, contents=settings.contents)
+        except (OSError, RequestError) as error:
+            fault = _fault(directory, error)
+    return ModelFiles(directory.name, directory, {}, fingerprint=fingerprint, fault=fault)
+
+
+def _fault(directory: Path, error: OSError | RequestError) -> RequestError:
+    name = directory.name
+    if isinstance(error, RequestError):
+        return invalid_argument(f"model '{name}': {error.message}")
+    return invalid_argument(f"model '{name}' cannot be read: {error.strerror}: {directory}")
 
 
 def _scan_versions(directory: Path) -> dict[int, tuple[str, ...]]:

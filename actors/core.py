@@ -37,6 +37,7 @@ from .rate_limiter import RateLimiter
 from .repository import MODEL_LOADS_MAX, Repository, RepositorySettings
 from .repository_control import RepositoryControl
 from .repository_index import RepositoryIndex
+from .repository_polling import RepositoryPolling
 from .router import Router
 from .served_models import ServedModels
 from .tracing import Tracing
@@ -66,8 +67,9 @@ class CoreOptions:
       strict_readiness: Whether the server is ready only with every model ready.
       auto_complete_config: Whether configurations are completed from the models' files.
       backend_settings: Backend name ("" for all) -> settings of the backend.
-      model_control: "none" for all models from start to end, "explicit" for models that are loaded
-        and unloaded on request.
+      model_control: "none" for all models from start to end, "poll" for all models that lie in the
+        repositories at any time, "explicit" for models that are loaded and unloaded on request.
+      poll_s: Seconds between two looks at the repositories; 0 for none but the first.
       startup_models: What explicit control loads at the start; ("*",) for all models.
       config_name: `configs/<name>.pbtxt` goes before `config.pbtxt`; "" for that alone.
       loads_max: Models loaded at a time.
@@ -91,6 +93,7 @@ class CoreOptions:
     auto_complete_config: bool = True
     backend_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     model_control: str = "none"
+    poll_s: float = 15.0
     startup_models: tuple[str, ...] = ()
     config_name: str = ""
     loads_max: int = MODEL_LOADS_MAX
@@ -135,6 +138,7 @@ class Core:
         repository: Repository,
         control: RepositoryControl,
         index: RepositoryIndex,
+        polling: RepositoryPolling | None,
         exit_timeout_s: float,
     ) -> None:
         self.router = router
@@ -147,6 +151,7 @@ class Core:
         self.tracing = tracing
         self._repository = repository
         self._control = control
+        self._polling = polling
         self._exit_timeout_s = exit_timeout_s
         self._deadline_s: float | None = None
         self._ended = trio.Event()
@@ -157,6 +162,8 @@ class Core:
             self._deadline_s = trio.current_time() + self._exit_timeout_s
             self.router.begin_shutdown()
             self._control.begin_close()
+            if self._polling is not None:
+                self._polling.begin_close()
 
     async def stop(self) -> bool:
         """Let all models drain, within what is left of the exit timeout, and unload.
@@ -167,6 +174,8 @@ class Core:
         self.begin_shutdown()
         assert self._deadline_s is not None
         await self._control.close()
+        if self._polling is not None:
+            await self._polling.close()
         await self._repository.stop(self._deadline_s)
         await self._ended.wait()
         return trio.current_time() <= self._deadline_s
@@ -195,7 +204,7 @@ async def run_core(
     overload = Overload(budget, OverloadPolicy(queue_age_high_s=options.overload_queue_age_s))
     models = ServedModels(publish=router.apply, withdraw=router.withdraw)
     calls = Calls(models.find)
-    explicit = options.model_control == "explicit"
+    explicit, poll = options.model_control == "explicit", options.model_control == "poll"
     settings = RepositorySettings(
         repositories=options.repositories,
         preparation=PreparationSettings(
@@ -214,7 +223,7 @@ async def run_core(
             calls=calls,
             metrics=options.metrics,
         ),
-        scan=ScanSettings(options.config_name, fingerprints=explicit),
+        scan=ScanSettings(options.config_name, fingerprints=explicit or poll, contents=poll),
         startup_models=options.startup_models if explicit else None,
         loads_max=options.loads_max,
         retries=options.load_retries,
@@ -223,6 +232,9 @@ async def run_core(
     control = RepositoryControl(
         repository=repository, run_in_thread=options.run_in_thread, explicit=explicit
     )
+    polling: RepositoryPolling | None = None
+    if poll and options.poll_s > 0:
+        polling = RepositoryPolling(repository, interval_s=options.poll_s)
     calls.connect(control)
     core = Core(
         router=router,
@@ -238,6 +250,7 @@ async def run_core(
             repositories=options.repositories if explicit else (),
             run_in_thread=options.run_in_thread,
         ),
+        polling=polling,
         exit_timeout_s=options.exit_timeout_s,
     )
     fault: RequestError | None = None
@@ -252,6 +265,8 @@ async def run_core(
                     fault = error
                 else:
                     control.open()
+                    if polling is not None:
+                        nursery.start_soon(polling.run)
                     router.started()
                     task_status.started(core)
             await tracing.stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -13,7 +13,15 @@ from ._load_rules import is_model_name
 from ._model_preparation import written_needs
 from ._model_relations import related
 from ._repository_policy import Action, ModelFiles, changes, grouped
-from ._repository_scan import ScanSettings, distinct, find_model, list_repository, scan_repository
+from ._repository_scan import (
+    ScanSettings,
+    distinct,
+    find_model,
+    glance,
+    list_repository,
+    scan_model,
+    scan_repository,
+)
 from ._worker_threads import RunInThread
 from .served_models import ServedModels
 
@@ -88,6 +96,31 @@ class ModelFinder:
             ]
         )
 
+    async def glance(self) -> dict[str, list[ModelFiles]]:
+        """Return what all models look like, by name, and nothing else of them.
+
+        Raises:
+          RequestError: a repository cannot be read.
+        """
+        return grouped(
+            [
+                await self._run_in_thread(glance, repository, self._settings)
+                for repository in self._repositories
+            ]
+        )
+
+    async def scan(self, directories: Iterable[Path]) -> list[ModelFiles]:
+        """Return what lies in the directories of a model now."""
+        return [
+            await self._run_in_thread(scan_model, directory, self._settings)
+            for directory in directories
+        ]
+
+    async def needs(self, files: Iterable[ModelFiles]) -> frozenset[str]:
+        """Return the models that the configurations of a model name."""
+        needs = [await self._run_in_thread(written_needs, each) for each in files]
+        return frozenset[str]().union(*needs)
+
     async def find(self, name: str) -> list[ModelFiles]:
         """Return where a model lies; a name that cannot be a model's is looked for nowhere."""
         if not is_model_name(name):
@@ -110,8 +143,7 @@ class ModelFinder:
             given = found is not None and each == name
             files = list(found or ()) if given else await self.find(each)
             survey.found[each] = files
-            needs = [await self._run_in_thread(written_needs, one) for one in files]
-            survey.needs[each] = frozenset[str]().union(*needs)
+            survey.needs[each] = await self.needs(files)
             left += survey.needs[each]
         return survey
 

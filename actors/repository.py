@@ -21,7 +21,14 @@ from ._model_preparation import PreparationSettings
 from ._model_relations import dependents, left_over
 from ._model_services import ModelServices
 from ._override_files import OverrideFiles
-from ._repository_policy import Action, LoadModel, RefuseModel, UnloadModel, changes
+from ._repository_policy import (
+    Action,
+    LoadModel,
+    ModelFiles,
+    RefuseModel,
+    UnloadModel,
+    changes,
+)
 from ._repository_scan import ScanSettings
 from ._worker_threads import RunInThread
 from .changeover import Changeover
@@ -76,6 +83,7 @@ class Repository:
       finder: Looks into the directories.
       loader: Makes model versions run.
       ended: Whether nothing can be carried out any more.
+      first: Model name -> where it lay at the start, if every model was looked for.
     """
 
     def __init__(self, settings: RepositorySettings, *, models: ServedModels) -> None:
@@ -94,6 +102,7 @@ class Repository:
             services=settings.services,
             models=models,
         )
+        self.first: dict[str, list[ModelFiles]] = {}
         self._startup_models = settings.startup_models
         self._subtrees: trio.Nursery | None = None
         self.ended = False
@@ -138,7 +147,8 @@ class Repository:
         """
         wanted = self._startup_models
         if wanted is None or wanted == (ALL_MODELS,):
-            actions = changes({}, await self.finder.all())
+            self.first = await self.finder.all()
+            actions = changes({}, self.first)
             for action in actions:
                 self.models.show(action.name, {})
             return actions

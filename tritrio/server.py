@@ -75,6 +75,7 @@ def core_options(options: ServerOptions) -> CoreOptions:
         auto_complete_config=options.auto_complete_config,
         exit_timeout_s=_exit_timeout_s(options),
         model_control=options.model_control,
+        poll_s=options.repository_poll_s,
         startup_models=options.startup_models,
         config_name=options.model_config_name,
         loads_max=options.model_load_threads,

@@ -85,11 +85,58 @@ def test_versions_that_come_and_go_leave_the_others_alone(model: Path) -> None:
     assert {number: after.versions[number] for number in (1, 2)} == before.versions
 
 
-def test_what_python_caches_is_no_change(model: Path) -> None:
-    before = take_fingerprint(model)
+@pytest.mark.parametrize("contents", [False, True])
+def test_what_python_caches_and_editors_keep_is_no_change(model: Path, *, contents: bool) -> None:
+    before = take_fingerprint(model, contents=contents)
     (model / "1" / "__pycache__").mkdir()
     (model / "1" / "__pycache__" / "model.pyc").write_text("")
-    assert take_fingerprint(model) == before
+    for name in (".model.py.swp", "model.py~", "model.py.swp", ".weights.Xy31"):
+        (model / "1" / name).write_text("")
+        (model / name).write_text("")
+    (model / ".git").mkdir()
+    assert take_fingerprint(model, contents=contents) == before
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Write a file anew and set its time back."""
+    times = path.stat()
+    path.write_text(text)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.parametrize("contents", [False, True])
+def test_a_file_whose_time_was_set_back_has_changed(model: Path, *, contents: bool) -> None:
+    weights = model / "2" / "deep" / "weights"
+    touch(weights)
+    before = take_fingerprint(model, contents=contents)
+    rewrite(weights, "same")
+    after = take_fingerprint(model, contents=contents)
+    assert after.shared == before.shared
+    assert after.versions[1] == before.versions[1]
+    assert after.versions[2] != before.versions[2]
+
+
+def test_small_files_may_count_by_what_they_hold_and_large_ones_never_do(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_fingerprint, "CONTENT_MAX_BYTES", 4)
+    monkeypatch.setattr(_fingerprint, "CONTENTS_MAX_BYTES", 10)
+    small, large = model / "1" / "deep" / "weights", model / "1" / "large"
+    large.write_text("five!")
+    before = take_fingerprint(model, contents=True)
+    replace_file(small)
+    touch(small)
+    assert take_fingerprint(model, contents=True) == before
+    touch(large)
+    after = take_fingerprint(model, contents=True)
+    assert after.versions[1] != before.versions[1]
+    for name in ("a", "b"):  # read first, and then there is no more to read
+        (model / "1" / "deep" / name).write_text("four")
+    before = take_fingerprint(model, contents=True)
+    touch(model / "1" / "deep" / "a")
+    assert take_fingerprint(model, contents=True) == before
+    touch(small)
+    assert take_fingerprint(model, contents=True) != before
 
 
 def test_links_that_lead_in_circles_end(model: Path) -> None:
