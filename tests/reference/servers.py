@@ -57,14 +57,18 @@ class Server:
           StartError: with the log, if the process ends or the attempts are used up.
         """
         for _ in range(START_ATTEMPTS_MAX):
-            if self.process.poll() is not None or self._is_ready():
+            if self._is_ready() or self.ended_within(ATTEMPT_INTERVAL_S):
                 break
-            try:
-                self.process.wait(ATTEMPT_INTERVAL_S)
-            except subprocess.TimeoutExpired:
-                continue
         if self.process.poll() is not None or not self._is_ready():
             raise StartError(f"{self.process.args!r} did not start:\n{self.log_tail()}")
+
+    def ended_within(self, limit_s: float) -> bool:
+        """Whether it ends within this time."""
+        try:
+            self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def _is_ready(self) -> bool:
         connection = http.client.HTTPConnection(HOST, self.ports.http, timeout=5)
@@ -76,11 +80,11 @@ class Server:
         finally:
             connection.close()
 
-    def stop(self) -> int:
+    def stop(self, limit_s: float = STOP_LIMIT_S) -> int:
         """Ask it to end, wait, and return its exit status; a server that hangs is killed."""
         self.process.terminate()
         try:
-            return self.process.wait(STOP_LIMIT_S)
+            return self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()

@@ -1,0 +1,138 @@
+"""Both servers follow one repository: what they serve after each of a few changes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .cases import Case
+from .http_api_cases import post
+from .http_exchange import exchange
+from .repository import ECHO
+from .servers import Server, Servers, start_ours, start_reference, why_no_reference
+
+FLAGS = ("--model-control-mode=poll", "--repository-poll-secs=1")
+ATTEMPTS_MAX, ATTEMPT_INTERVAL_S = 200, 0.1
+"""The reference looks every second, and starts a process for each version."""
+
+LOOKS_S = 1.5
+"""More than a look of the reference: it overlooks what changes while it still ends a change."""
+
+TENSORS = """
+backend: "python"
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] } ]
+"""
+ALL = "version_policy { all {} }" + TENSORS
+
+Index = dict[str, str]
+
+
+def put(repository: Path, name: str, files: dict[str, str]) -> None:
+    """Write files aside and move what they make into place, since the reference looks any time."""
+    stage = repository.parent / "stage"
+    for path, text in files.items():
+        (stage / path).parent.mkdir(parents=True, exist_ok=True)
+        (stage / path).write_text(text)
+    (stage / name).rename(repository / name)
+    shutil.rmtree(stage)
+
+
+def model(name: str) -> dict[str, str]:
+    return {f"{name}/config.pbtxt": TENSORS, f"{name}/1/model.py": ECHO}
+
+
+def add_model_and_version(repository: Path) -> None:
+    put(repository, "a/2", {"a/2/model.py": ECHO})
+    put(repository, "b", model("b"))
+
+
+def remove_version(repository: Path) -> None:
+    shutil.rmtree(repository / "a" / "2")
+
+
+def break_configuration(repository: Path) -> None:
+    put(repository, "b/config.pbtxt", {"b/config.pbtxt": "oops"})
+
+
+def mend_configuration_and_add_version(repository: Path) -> None:
+    put(repository, "b/2", {"b/2/model.py": ECHO})
+    put(repository, "b/config.pbtxt", {"b/config.pbtxt": ALL})
+
+
+def remove_model(repository: Path) -> None:
+    shutil.rmtree(repository / "b")
+
+
+ONE = {"a/1": "READY", "a/2": "UNAVAILABLE unloaded"}
+STEPS: list[tuple[Callable[[Path], None], Index]] = [
+    (add_model_and_version, {"a/1": "UNAVAILABLE unloaded", "a/2": "READY", "b/1": "READY"}),
+    (remove_version, {**ONE, "b/1": "READY"}),
+    (break_configuration, {**ONE, "b/1": "READY"}),
+    (mend_configuration_and_add_version, {**ONE, "b/1": "READY", "b/2": "READY"}),
+    (remove_model, ONE),
+]
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where both servers look; it holds the model `a`."""
+    directory = tmp_path_factory.mktemp("polling") / "models"
+    directory.mkdir()
+    put(directory, "a", model("a"))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def polling(repository: Path) -> Iterator[Servers]:
+    """Both servers, which look every second."""
+    if reason := why_no_reference():
+        pytest.skip(f"no reference server: {reason}")
+    reference = start_reference(repository, repository.with_name("reference.log"), *FLAGS)
+    try:
+        ours = start_ours(repository, repository.with_name("ours.log"), *FLAGS)
+        try:
+            ours.wait_until_ready()
+            reference.wait_until_ready()
+            yield Servers(reference, ours)
+        finally:
+            status = ours.stop()
+    finally:
+        reference.stop(0.5)  # while it follows a repository, it may not end by itself
+    assert status == 0, ours.log_tail()
+
+
+def index(server: Server) -> Index:
+    """The state of each version, and why it is not READY; reasons of READY ones are our own."""
+    entries = exchange(server, Case("index", post("/v2/repository/index"), 200)).json
+    shown: Index = {}
+    for entry in entries:
+        state, reason = entry.get("state", "-"), entry.get("reason", "")
+        text = state if state == "READY" else f"{state} {reason}".rstrip()
+        shown[f"{entry['name']}/{entry.get('version', '-')}"] = text
+    return shown
+
+
+def wait_for(server: Server, wanted: Index) -> Index:
+    for _ in range(ATTEMPTS_MAX):
+        if index(server) == wanted or server.ended_within(ATTEMPT_INTERVAL_S):
+            break
+    return index(server)
+
+
+def test_both_end_each_change_with_the_same_index(polling: Servers, repository: Path) -> None:
+    for change, wanted in STEPS:
+        polling.reference.ended_within(LOOKS_S)
+        change(repository)
+        seen = {"reference": wait_for(polling.reference, wanted)}
+        seen["ours"] = wait_for(polling.ours, wanted)
+        assert (change, seen) == (change, dict.fromkeys(("reference", "ours"), wanted))
+
+
+def test_neither_loads_or_unloads_on_request(polling: Servers) -> None:
+    for path in ("load", "unload"):
+        case = Case(path, post(f"/v2/repository/models/a/{path}"), 503)
+        assert [exchange(server, case).status for server in polling] == [503, 503]
