@@ -39,7 +39,8 @@ def take_fingerprint(directory: Path, *, contents: bool = False) -> Fingerprint:
     Args:
       directory: The model's directory.
       contents: Whether small files count by what they hold instead of by their times, so that
-        nothing has changed when a file was only written anew.
+        nothing has changed when a file was only written anew; and large ones by the time of any
+        change too, so that they have changed when their time was set back.
 
     Raises:
       RequestError: there are too many files.
@@ -74,6 +75,7 @@ class _Digest:
     def __init__(self, directory: Path, *, contents: bool) -> None:
         self._directory = directory
         self._hash = hashlib.sha256()
+        self._contents = contents
         self._left_bytes = CONTENTS_MAX_BYTES if contents else -1
 
     def add(self, path: tuple[str, ...], status: os.stat_result | None) -> None:
@@ -83,7 +85,7 @@ class _Digest:
             if not stat.S_ISDIR(status.st_mode):
                 what += (status.st_size,)
                 content = self._content(path, status)
-                what += _times(status) if content is None else (content,)
+                what += self._times(status) if content is None else (content,)
         self._hash.update(os.fsencode("/".join(path)) + b"\0" + repr(what).encode() + b"\0")
 
     def text(self) -> str:
@@ -103,10 +105,9 @@ class _Digest:
         except OSError:
             return None
 
-
-def _times(status: os.stat_result) -> tuple[int, ...]:
-    """Return what differs once a file was written, even if its time was set back then."""
-    return (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
+    def _times(self, status: os.stat_result) -> tuple[int, ...]:
+        changed = (status.st_ctime_ns,) if self._contents else ()
+        return (status.st_mtime_ns, status.st_ino, status.st_dev, *changed)
 
 
 def _walk(directory: Path) -> Iterator[tuple[tuple[str, ...], os.stat_result | None]]:
