@@ -20,6 +20,8 @@ enough to look at within seconds. A link that leads out of the model ends here, 
 DEPTH_MAX: Final = 64
 """Directories within one another."""
 
+_CONFIGURATIONS: Final = frozenset({"config.pbtxt", "configs"})
+
 CONTENT_MAX_BYTES: Final = 1024**2
 """Files up to this size are read where contents are compared: configurations, code and labels, but
 not weights, which would keep the disk busy at every look."""
@@ -46,16 +48,18 @@ def take_fingerprint(directory: Path, *, contents: bool = False) -> Fingerprint:
       RequestError: there are too many files.
       OSError: the directory cannot be read.
     """
-    shared = _Digest(directory, contents=contents)
+    shared, config = (_Digest(directory, contents=contents) for _ in range(2))
     versions: dict[int, _Digest] = {}
     for path, status in _walk(directory):
         version = parse_version(path[0])
-        digest = shared
+        digest = config if path[0] in _CONFIGURATIONS else shared
         if version is not None and (len(path) > 1 or _is_directory(status)):
             digest = versions.setdefault(version, _Digest(directory, contents=contents))
         digest.add(path, status)
     return Fingerprint(
-        shared.text(), {version: digest.text() for version, digest in versions.items()}
+        shared.text(),
+        {version: digest.text() for version, digest in versions.items()},
+        config.text(),
     )
 
 

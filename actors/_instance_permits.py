@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Protocol, final
 
 
@@ -38,8 +38,8 @@ class InstancePermits:
       permits: One an instance, by index; each grant that had to wait wakes the scheduler.
     """
 
-    def __init__(self, permits: Sequence[Permit]) -> None:
-        self._permits = permits
+    def __init__(self, permits: Mapping[int, Permit]) -> None:
+        self._permits = dict(permits)
         self._asked: set[int] = set()
         self._ended: set[int] = set()
 
@@ -76,6 +76,16 @@ class InstancePermits:
         self._ended.discard(index)
         self._permits[index].release()
         self._permits[index].withdraw()
+
+    def add(self, index: int, permit: Permit) -> None:
+        """Take the permit of a new instance in, which is not idle yet."""
+        self._permits[index] = permit
+
+    def remove(self, index: int) -> None:
+        """Forget an instance that executes nothing more; idempotent."""
+        if index in self._permits:
+            self.gone(index)
+            del self._permits[index]
 
     def let_go(self, idle: Iterable[int]) -> None:
         """Give back what idle instances hold or ask for: there is nothing for them to execute."""

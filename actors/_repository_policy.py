@@ -20,12 +20,14 @@ class Fingerprint:
     """What the files of a model looked like; it differs once any of them was changed.
 
     Attributes:
-      shared: Digest over all that is not in the directory of a version.
+      shared: Digest over all that is neither configuration nor in the directory of a version.
       versions: Version number -> digest over what is in its directory.
+      config: Digest over the configurations.
     """
 
     shared: str
     versions: Mapping[int, str] = field(default_factory=dict)
+    config: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,18 @@ class RunningModel:
 
 @dataclass(frozen=True, slots=True)
 class LoadModel:
-    """Load this model, but for versions that run from the same files already."""
+    """Load this model, but for versions that run from the same files already.
+
+    Attributes:
+      files: Where it lies.
+      unchanged: Versions that run from the same files.
+      reconfigured: Versions that run from the same files but for the configuration; they may go on
+        if little enough of that has changed.
+    """
 
     files: ModelFiles
     unchanged: frozenset[int] = frozenset()
+    reconfigured: frozenset[int] = frozenset()
 
     @property
     def name(self) -> str:
@@ -141,11 +151,14 @@ def _action(name: str, running: RunningModel | None, found: Sequence[ModelFiles]
         return LoadModel(files)
     if files.fingerprint == running.fingerprint and running.selected == running.ready:
         return None
-    return LoadModel(files, _unchanged(running, running.fingerprint, files.fingerprint))
+    unchanged = _unchanged(running, running.fingerprint, files.fingerprint)
+    if files.fingerprint.config == running.fingerprint.config:
+        return LoadModel(files, unchanged)
+    return LoadModel(files, reconfigured=unchanged)
 
 
 def _unchanged(running: RunningModel, before: Fingerprint, now: Fingerprint) -> frozenset[int]:
-    """Return the versions that run and need no load."""
+    """Return the versions that run and need no load, whatever the configuration says."""
     if before.shared != now.shared:
         return frozenset()
     return frozenset(

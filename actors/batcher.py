@@ -27,6 +27,7 @@ from .messages import (
     Infer,
     InstanceGone,
     InstanceIdle,
+    InstancesChanged,
     PermitGranted,
     Reschedule,
     Retry,
@@ -80,7 +81,7 @@ class Batcher:
         overload: Overload | None = None,
     ) -> None:
         self._inbox = inbox
-        self._outboxes = outboxes
+        self._outboxes = dict(enumerate(outboxes))
         self._policy = policy
         self._completion = completion
         self._permits = permits
@@ -121,7 +122,7 @@ class Batcher:
         except (trio.WouldBlock, trio.EndOfChannel, trio.ClosedResourceError):
             pass
         self._inbox.close()
-        for outbox in self._outboxes:
+        for outbox in self._outboxes.values():
             outbox.close()
 
     def explain(self) -> dict[str, Any]:
@@ -151,6 +152,9 @@ class Batcher:
         elif isinstance(message, Retry):
             for infer in message.infers:
                 self._completion.fail(infer, message.error, now_s)
+        elif isinstance(message, InstancesChanged):
+            for outbox, _ in message.added.values():
+                outbox.close()
 
     async def _step(self) -> None:
         """Wait for a message or a deadline, then take all messages and act on all of them."""
@@ -197,6 +201,8 @@ class Batcher:
                     self._completion.drop_pending(infer, now_s)
             case InstanceGone(index=index):
                 self._instance_gone(index)
+            case InstancesChanged():
+                self._instances_changed(message)
             case Retry():
                 self._retry(message, now_s)
             case Stop():
@@ -209,21 +215,46 @@ class Batcher:
                 assert_never(message)
 
     def _instance_idle(self, index: int) -> None:
+        if index not in self._outboxes:
+            self._forget(index)
+            return
         self._busy.discard(index)
         self._idle.append(index)
         if self._permits is not None:
             self._permits.ended(index)
 
     def _instance_gone(self, index: int) -> None:
+        if index not in self._outboxes:
+            self._forget(index)
+            return
         self._busy.discard(index)
         if index in self._idle:
             self._idle.remove(index)
         if self._permits is not None:
             self._permits.gone(index)
 
+    def _instances_changed(self, change: InstancesChanged) -> None:
+        """Take new instances in, and let others end: at once, or after what they execute."""
+        for index, (outbox, permit) in change.added.items():
+            self._outboxes[index] = outbox
+            if self._permits is not None and permit is not None:
+                self._permits.add(index, permit)
+        for index in change.retired:
+            self._outboxes.pop(index).close()
+            if index not in self._busy:
+                self._forget(index)
+
+    def _forget(self, index: int) -> None:
+        """Forget an instance that was retired and executes nothing any more."""
+        self._busy.discard(index)
+        if index in self._idle:
+            self._idle.remove(index)
+        if self._permits is not None:
+            self._permits.remove(index)
+
     def _retry(self, retry: Retry, now_s: float) -> None:
         """Let the siblings of a lost instance have its requests; each of them alone, once."""
-        siblings = {*self._idle, *self._busy} - {retry.index}
+        siblings = self._outboxes.keys() & {*self._idle, *self._busy} - {retry.index}
         for infer in retry.infers:
             if (retry.begun and not siblings) or infer.request.cancelled:
                 self._completion.fail(infer, retry.error, now_s)

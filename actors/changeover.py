@@ -18,6 +18,7 @@ from ._model_preparation import PreparedModel
 from ._model_relations import waves
 from ._override_files import OverrideFiles
 from ._repository_policy import LoadModel, RefuseModel
+from .instance_updates import InstanceUpdates
 from .model import reason_of
 from .model_loader import Made, ModelLoader, is_ready, running_of
 from .routing_table import FailedVersion
@@ -82,21 +83,29 @@ class Changeover:
         # Each version of an ensemble is made from all that is known.
         unchanged = () if served.ensemble is not None else action.unchanged
         kept = {number: served.versions[number] for number in unchanged}
-        outcome = await self._loader.load(
-            action.files,
-            self._nursery,
-            unchanged=unchanged,
-            held=self._held.get(name),
-            show=lambda made: self._show_begun(name, kept, made),
-        )
-        if outcome.prepared is None:
-            assert outcome.fault is not None
-            self.retired += running_of(outcome.made).values()
-            self._fail(name, outcome.fault)
-        elif outcome.prepared.needed:
-            self._ensembles[name] = outcome.prepared
-        else:
-            self._commit(outcome.prepared, kept, outcome.made)
+        reconfigured = () if served.ensemble is not None else action.reconfigured
+        updates = InstanceUpdates({number: served.versions[number] for number in reconfigured})
+        try:
+            outcome = await self._loader.load(
+                action.files,
+                self._nursery,
+                unchanged=unchanged,
+                updates=updates,
+                held=self._held.get(name),
+                show=lambda made: self._show_begun(name, kept, made),
+            )
+            if outcome.prepared is None:
+                assert outcome.fault is not None
+                self.retired += running_of(outcome.made).values()
+                self._fail(name, outcome.fault)
+            elif outcome.prepared.needed:
+                self._ensembles[name] = outcome.prepared
+            else:
+                if all(map(is_ready, outcome.made.values())):
+                    kept |= await updates.commit()
+                self._commit(outcome.prepared, kept, outcome.made)
+        finally:
+            await updates.undo()
 
     async def _load_ensembles(self) -> None:
         """Load ensembles, each after the models it uses; make those anew whose models changed."""
@@ -199,7 +208,8 @@ class Changeover:
         for each in replaced:
             each.model.begin_unload()
         self.retired += replaced
-        self._changed.add(name)
+        if made or replaced:
+            self._changed.add(name)
 
     def _fail(
         self,

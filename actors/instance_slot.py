@@ -71,7 +71,13 @@ class InstanceMaking:
 
 @final
 class InstanceSlot:
-    """The place of one instance: its device and model, and the channels that outlive both."""
+    """The place of one instance: its device and model, and the channels that outlive both.
+
+    Attributes:
+      place: Where it lies.
+      index: What the scheduler calls it.
+      stopping: Once set, it is not started again when it crashes.
+    """
 
     def __init__(
         self,
@@ -85,7 +91,8 @@ class InstanceSlot:
         waited: Callable[[], bool],
     ) -> None:
         self.place = place
-        self._index = index
+        self.index = index
+        self.stopping = trio.Event()
         self._making = making
         self._inbox = inbox
         self._outbox = outbox
@@ -170,7 +177,7 @@ class InstanceSlot:
         assert self._device is not None
         assert self._model is not None
         self._instance = instance = Instance(
-            index=self._index,
+            index=self.index,
             name=self.place.name,
             inbox=self._inbox,
             outbox=self._outbox,
@@ -199,7 +206,7 @@ class InstanceSlot:
     async def crashed(self) -> None:
         """Take the instance out of service."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # the batcher ended
-            await self._outbox.send(InstanceGone(self._index))
+            await self._outbox.send(InstanceGone(self.index))
         await self.unload()
 
     async def unload(self) -> None:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import TypeAlias
 
+import trio
+
 from ..backends.base import SequenceEnd
 from ..protocol.errors import RequestError
 from ..protocol.requests import InferRequest, InferResponse
+from ._instance_permits import Permit
 from .reply import Reply
 
 
@@ -74,6 +77,25 @@ class InstanceGone:
 
     def __init__(self, index: int) -> None:
         self.index = index
+
+
+class InstancesChanged:
+    """There are other instances than before, none of which is idle or busy yet.
+
+    Attributes:
+      added: Index -> where its batches go, and its permit if there is a rate limiter.
+      retired: Indices of instances that get no more batches; one that executes ends after that.
+    """
+
+    __slots__ = ("added", "retired")
+
+    def __init__(
+        self,
+        added: Mapping[int, tuple[trio.MemorySendChannel[Execute], Permit | None]],
+        retired: Sequence[int],
+    ) -> None:
+        self.added = added
+        self.retired = retired
 
 
 class Execute:
@@ -189,6 +211,7 @@ SchedulerMessage: TypeAlias = (
     | Cancel
     | InstanceIdle
     | InstanceGone
+    | InstancesChanged
     | Retry
     | Reschedule
     | Ended

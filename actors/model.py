@@ -14,16 +14,14 @@ from typing import TypeAlias, final
 
 import trio
 
-from ..backends.base import Backend, InstancePlace, ModelInstance, ModelSource
+from ..backends.base import Backend, ModelInstance, ModelSource
 from ..backends.batch_strategy import BatchStrategy
 from ..backends.warmup import run_warmup, warmup_samples
-from ..memory.cpu_quota import threads_per_instance, usable_cpus
-from ..protocol.config_rules import instances
-from ..protocol.errors import ErrorCode, RequestError, invalid_argument
+from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.latency_window import LatencyWindow
 from ..protocol.metrics_config import first_response_buckets_ms
 from ..protocol.model_spec import ModelSpec
-from ..protocol.pb.inference import ModelConfig, ModelInstanceGroupKind
+from ..protocol.pb.inference import ModelConfig
 from ..protocol.statistics import Histogram, ModelStatistics
 from ._completion import Completion
 from ._completion_order import CompletionOrder
@@ -31,12 +29,11 @@ from ._flight import counts_own_timeouts, has_queue_timeouts
 from ._instance_permits import InstancePermits
 from ._model_services import ModelServices
 from ._restart_policy import RestartPolicy
-from .batcher import INBOX_CAPACITY, OUTBOX_CAPACITY
-from .bls import Calls
+from .batcher import INBOX_CAPACITY
 from .caching import Caching
 from .instance_slot import InstanceMaking, InstanceSlot
-from .messages import Execute, PermitGranted, SchedulerMessage, Stop
-from .rate_limiter import Permit
+from .messages import SchedulerMessage, Stop
+from .model_instances import InstanceUpdate, ModelInstances, load_all
 from .routing_table import UNLOADED, ModelState, ModelVersion
 from .scheduler import Surroundings, make_scheduler, preserves_ordering
 from .supervisor import RestartBudgetSpentError, supervise
@@ -52,34 +49,6 @@ _logger = logging.getLogger(__name__)
 
 Report: TypeAlias = Callable[[], None]
 """Called after each change of the state of a model version."""
-
-
-def instance_places(config: ModelConfig, cpus: float) -> list[InstancePlace]:
-    """Return where the instances of a model go, from its normalised `instance_group`.
-
-    Args:
-      config: The final configuration.
-      cpus: CPUs that the instances share.
-    """
-    wanted = list(instances(config))
-    threads = threads_per_instance(cpus, len(wanted)) if wanted else 1
-    return [
-        InstancePlace(
-            instance.name,
-            kind=_KINDS[instance.group.kind],
-            device_id=instance.device_id,
-            cpu_threads=threads,
-            passive=instance.group.passive,
-        )
-        for instance in wanted
-    ]
-
-
-_KINDS = {
-    ModelInstanceGroupKind.GPU: "GPU",
-    ModelInstanceGroupKind.CPU: "CPU",
-    ModelInstanceGroupKind.MODEL: "MODEL",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +90,6 @@ class Model:
         spec = ModelSpec.from_config(config, definition.source.version)
         for name, labels in definition.labels.items():
             spec.outputs[name].labels = labels
-        places = instance_places(config, usable_cpus())
-        if places and all(place.passive for place in places):
-            raise invalid_argument(
-                f"model '{spec.name}': expected an instance_group that is not passive, since the "
-                "scheduler leaves passive ones alone"
-            )
         statistics = _statistics(definition, spec)
         order = CompletionOrder() if preserves_ordering(config) else None
         completion = Completion(spec.name, spec.version, statistics, order)
@@ -135,47 +98,38 @@ class Model:
             spec=spec, config=config, statistics=statistics, inbox=to_scheduler
         )
         self._caching = self.version.caching = _caching(definition, self.version, completion)
-        self._slots: list[InstanceSlot] = []
-        outboxes: list[trio.MemorySendChannel[Execute]] = []
         self._calls = calls = definition.services.calls
-        for place in places if calls is None else map(calls.number, places):
-            outbox, link = trio.open_memory_channel[Execute](OUTBOX_CAPACITY)
-            self._slots.append(
-                InstanceSlot(
-                    index=len(outboxes),
-                    place=place,
-                    making=_making(definition, spec),
-                    inbox=link,
-                    outbox=to_scheduler,
-                    completion=completion,
-                    waited=partial(_waited, calls, place.number),
-                )
-            )
-            if not place.passive:
-                outboxes.append(outbox)
-        self._permits = _register(definition, to_scheduler)
-        active = [slot for slot in self._slots if not slot.place.passive]
+        self._instances = ModelInstances(
+            config,
+            partial(_making, definition, spec),
+            calls=calls,
+            limiter=definition.services.limiter,
+            completion=completion,
+            to_scheduler=to_scheduler,
+        )
+        active = self._instances.active
+        permits = {each.slot.index: each.permit for each in active if each.permit is not None}
         surroundings = Surroundings(
             inbox=inbox,
             to_inbox=to_scheduler,
-            outboxes=outboxes,
+            outboxes=[each.outbox for each in active],
             completion=completion,
-            permits=InstancePermits(self._permits) if self._permits else None,
-            hears_ends=lambda index: active[index].hears_sequence_ends,
+            permits=InstancePermits(permits) if permits else None,
+            hears_ends=lambda index: active[index].slot.hears_sequence_ends,
         )
         self._scheduler = make_scheduler(definition, spec, surroundings)
         self.version.explain = self._scheduler.explain
         if calls is not None:
-            calls.add_model(self.version, self._slots)
+            calls.add_model(self.version, self._instances.slots)
         self._to_scheduler = to_scheduler
         self._strategy = definition.strategy
         self._budget = definition.services.budget
         self._report = report
         self._scope = trio.CancelScope()
-        self._stopping = trio.Event()
+        self._running: trio.Nursery | None = None  # where instances run, while it serves
 
     def __repr__(self) -> str:
-        return f"<Model {self.version!r} with {len(self._slots)} instances>"
+        return f"<Model {self.version!r} with {self._instances!r}>"
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load; serve; after `stop` drain and unload. Started once the load has ended."""
@@ -187,13 +141,9 @@ class Model:
         finally:
             self._scheduler.close()
             self._to_scheduler.close()
-            async with trio.open_nursery() as nursery:  # each end is shielded, and bounded
-                for slot in self._slots:
-                    nursery.start_soon(slot.end)
-            for permit in self._permits:
-                permit.close()
+            slots = await self._instances.end()
             if self._calls is not None:
-                self._calls.remove_model(self.version, self._slots)
+                self._calls.remove_model(self.version, slots)
             if self._strategy is not None:
                 self._strategy.close()
 
@@ -209,7 +159,7 @@ class Model:
           deadline_s: When whatever still waits or executes is cut off, in clock seconds.
         """
         self.begin_unload()
-        self._stopping.set()
+        self._instances.stop()
         self._scope.deadline = min(self._scope.deadline, deadline_s)
         if self._caching is not None:
             await self._caching.settle()
@@ -224,7 +174,7 @@ class Model:
             answers.append(await slot.is_ready())
 
         async with trio.open_nursery() as nursery:
-            for slot in self._slots:
+            for slot in self._instances.slots:
                 nursery.start_soon(ask, slot)
         return self.version.state is ModelState.READY and all(answers)
 
@@ -240,37 +190,87 @@ class Model:
     async def _load(self) -> bool:
         """Load all instances side by side; return whether the version is READY."""
         start_s = trio.current_time()
-        errors: list[RequestError] = []
-
-        async def load(slot: InstanceSlot) -> None:
-            try:
-                await slot.load()
-            except RequestError as error:
-                errors.append(error)
-
-        async with trio.open_nursery() as nursery:
-            for slot in self._slots:
-                nursery.start_soon(load, slot)
+        errors = await load_all(self._instances.slots)
         self.version.load_duration_s = trio.current_time() - start_s
         if errors:
             self.fail(errors[0])
             return False
         self.version.loaded = True
-        if any(slot.says_ready for slot in self._slots):
-            self.version.check_ready = self._check_ready
+        self._let_instances_say_ready()
         self._set_state(ModelState.READY)
         self._log_state("READY")
         return True
 
+    def _let_instances_say_ready(self) -> None:
+        says_ready = any(slot.says_ready for slot in self._instances.slots)
+        self.version.check_ready = self._check_ready if says_ready else None
+
+    async def load_update(self, config: ModelConfig) -> InstanceUpdate:
+        """Load the instances that another configuration adds, while the others go on.
+
+        Args:
+          config: One that `differs_in_instances_alone`.
+
+        Raises:
+          RequestError: one of them cannot be loaded; then none is there.
+        """
+        update = self._instances.update(config)
+        loaded = False
+        try:
+            errors = await load_all(each.slot for each in update.added)
+            if errors:
+                raise errors[0]
+            loaded = True
+        finally:
+            if not loaded:
+                await self.undo(update)
+        return update
+
+    async def undo(self, update: InstanceUpdate) -> None:
+        """End the instances that an update has loaded; bounded in time, also when cancelled."""
+        await self._instances.end(update.added)
+
+    async def commit(self, update: InstanceUpdate) -> bool:
+        """Have new instances take batches, and let those end that are superfluous.
+
+        Returns:
+          Whether that is done; else the version serves no more, and the update is to be undone.
+        """
+        while self.version.state is ModelState.READY and self._running is not None:
+            try:
+                self._to_scheduler.send_nowait(update.message)
+            except trio.WouldBlock:  # it empties its inbox in each turn of the loop
+                await trio.lowlevel.checkpoint()
+                continue
+            self._instances.change(update)
+            self.version.config = update.config
+            self._let_instances_say_ready()
+            if self._calls is not None:
+                self._calls.add_model(self.version, self._instances.slots)
+            for each in update.added:
+                if not each.slot.place.passive:
+                    self._running.start_soon(self._supervise, each.slot)
+            for each in update.retired:
+                if each.slot.place.passive:
+                    self._running.start_soon(self._leave, each.slot)
+            return True
+        return False
+
+    async def _leave(self, slot: InstanceSlot) -> None:
+        await self._instances.leave(slot)
+        if self._calls is not None:
+            self._calls.remove_model(self.version, [slot])
+            self._calls.add_model(self.version, self._instances.slots)
+
     async def _serve(self) -> None:
         with self._scope:
             async with trio.open_nursery() as nursery:
-                for slot in self._slots:
-                    if not slot.place.passive:
-                        nursery.start_soon(self._supervise, slot)
+                for each in self._instances.active:
+                    nursery.start_soon(self._supervise, each.slot)
                 if self._caching is not None:
                     await nursery.start(self._caching.run)
                 await nursery.start(self._schedule)
+                self._running = nursery
         if self.version.state is not ModelState.UNAVAILABLE:
             self._set_state(ModelState.UNAVAILABLE, UNLOADED)
             self._log_state(UNLOADED)
@@ -286,6 +286,7 @@ class Model:
         try:
             await self._scheduler.run(task_status=task_status)
         finally:
+            self._running = None
             if self._caching is not None:
                 self._caching.close()
 
@@ -298,12 +299,17 @@ class Model:
                 slot.run,
                 policy=policy,
                 on_crash=slot.crashed,
-                stopping=self._stopping,
+                stopping=slot.stopping,
             )
         except RestartBudgetSpentError as spent:
+            if self._instances.is_leaving(slot):
+                return
             _logger.error("%r is UNAVAILABLE from now on: %s", self.version, spent)  # noqa: TRY400
             self.fail(RequestError(ErrorCode.INTERNAL, str(spent)))
             await self.stop(trio.current_time() + FAILED_DRAIN_S)
+        finally:
+            if self._instances.is_leaving(slot):
+                await self._leave(slot)
 
 
 def _statistics(definition: ModelDefinition, spec: ModelSpec) -> ModelStatistics:
@@ -340,38 +346,6 @@ def _caching(
     )
 
 
-def _register(
-    definition: ModelDefinition, to_scheduler: trio.MemorySendChannel[SchedulerMessage]
-) -> list[Permit]:
-    """Return the permits of the instances that are scheduled; none without a rate limiter.
-
-    Raises:
-      RequestError: an instance needs more of a resource than there is.
-    """
-    limiter = definition.services.limiter
-    permits: list[Permit] = []
-    if limiter is None:
-        return permits
-
-    def wake(index: int) -> None:
-        # A scheduler whose inbox is full wakes up by itself, and looks at its permits.
-        with suppress(trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
-            to_scheduler.send_nowait(PermitGranted(index))
-
-    try:
-        for instance in instances(definition.config):
-            if not instance.group.passive:
-                on_grant = partial(wake, len(permits))
-                permits.append(
-                    limiter.register(instance.name, instance.group, instance.device_id, on_grant)
-                )
-    except RequestError:
-        for permit in permits:
-            permit.close()
-        raise
-    return permits
-
-
 def _warm_up(definition: ModelDefinition, spec: ModelSpec, instance: ModelInstance) -> None:
     """Execute the samples of `model_warmup` on the instance's thread."""
     samples = warmup_samples(
@@ -380,16 +354,11 @@ def _warm_up(definition: ModelDefinition, spec: ModelSpec, instance: ModelInstan
     run_warmup(instance, samples, decoupled=spec.decoupled)
 
 
-def _waited(calls: Calls | None, number: int | None) -> bool:
-    """Return whether what an instance executes has waited for other models lately."""
-    return calls is not None and calls.waited(number)
-
-
-def _making(definition: ModelDefinition, spec: ModelSpec) -> InstanceMaking:
+def _making(definition: ModelDefinition, spec: ModelSpec, config: ModelConfig) -> InstanceMaking:
     assert definition.backend is not None, "only an ensemble has none, and no instances"
     return InstanceMaking(
         source=definition.source,
-        config=definition.config,
+        config=config,
         backend=definition.backend,
         warm_up=partial(_warm_up, definition, spec),
         device_factory=definition.services.device_factory,

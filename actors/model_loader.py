@@ -21,6 +21,7 @@ from ._model_services import ModelServices
 from ._override_files import OverrideFiles
 from ._repository_policy import ModelFiles
 from ._worker_threads import RunInThread
+from .instance_updates import InstanceUpdates
 from .model import Model, ModelDefinition, reason_of
 from .routing_table import FailedVersion
 from .served_models import Running, ServedModels
@@ -40,7 +41,7 @@ class Outcome:
 
     Attributes:
       prepared: The model; None if its configuration is at fault.
-      made: The versions that were loaded.
+      made: The versions that were loaded, and those whose instances could not be changed.
       fault: What is wrong with the configuration; None if nothing is.
     """
 
@@ -95,6 +96,7 @@ class ModelLoader:
         nursery: trio.Nursery,
         *,
         unchanged: Collection[int],
+        updates: InstanceUpdates,
         held: OverrideFiles | None,
         show: Callable[[Made], None],
     ) -> Outcome:
@@ -104,6 +106,7 @@ class ModelLoader:
           files: Where it lies.
           nursery: Where the subtrees of its versions run.
           unchanged: Versions that are loaded already.
+          updates: Takes versions that go on with other instances.
           held: The files that came with its load request, or None.
           show: Given what there is as soon as loads have begun.
         """
@@ -120,12 +123,14 @@ class ModelLoader:
                     return Outcome(None, good, error)
                 if prepared.needed:
                     break
+                going_on = [each for each in prepared.versions if updates.takes(each)]
                 made = good | await self.start(
-                    prepared.versions,
+                    [each for each in prepared.versions if each not in going_on],
                     nursery,
                     held=held,
                     show=lambda begun, good=good: show(good | begun),  # type: ignore[misc]
                 )
+                made |= await updates.load(going_on)
                 if all(map(is_ready, made.values())):
                     break
         return Outcome(prepared, made, None)

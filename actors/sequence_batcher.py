@@ -30,6 +30,7 @@ from .messages import (
     Infer,
     InstanceGone,
     InstanceIdle,
+    InstancesChanged,
     PermitGranted,
     Reschedule,
     Retry,
@@ -211,8 +212,10 @@ class SequenceBatcher:
             case Stop():
                 self._stopping = True
                 policy.stop()
-            case Ended() | PermitGranted():
-                pass  # it is seen when something is done about it, in the same turn
+            case Ended() | PermitGranted() | InstancesChanged():
+                # Seen when something is done about it, in the same turn; the last never comes,
+                # since a model with sequences is loaded anew instead.
+                pass
             case _:
                 assert_never(message)
 

@@ -60,7 +60,6 @@ def test_a_change_in_a_version_changes_that_version_alone(
 @pytest.mark.parametrize(
     "change",
     [
-        lambda model: touch(model / "config.pbtxt"),
         lambda model: touch(model / "outside"),  # where it leads
         lambda model: (model / "labels.txt").write_text(""),
         lambda model: (model / "3").write_text("no version, since it is a file"),
@@ -74,6 +73,19 @@ def test_a_change_beside_the_versions_changes_what_they_share(
     after = take_fingerprint(model)
     assert after.versions == before.versions
     assert after.shared != before.shared
+    assert after.config == before.config
+
+
+def test_a_change_of_a_configuration_changes_nothing_else(model: Path) -> None:
+    before = take_fingerprint(model)
+    touch(model / "config.pbtxt")
+    touched = take_fingerprint(model)
+    (model / "configs").mkdir()
+    (model / "configs" / "big.pbtxt").write_text("")
+    added = take_fingerprint(model)
+    assert len({before.config, touched.config, added.config}) == 3
+    for after in (touched, added):
+        assert (after.shared, after.versions) == (before.shared, before.versions)
 
 
 def test_versions_that_come_and_go_leave_the_others_alone(model: Path) -> None:

@@ -21,7 +21,7 @@ class Model:
         self.raw: list[Permit] = [
             limiter.register(f"group_{index}", group, 0, self._wake) for index in range(instances)
         ]
-        self.permits = InstancePermits(self.raw)
+        self.permits = InstancePermits(dict(enumerate(self.raw)))
         for index in range(instances):
             self.permits.ended(index)
 

@@ -396,7 +396,7 @@ async def test_a_decoupled_model_that_never_ends_is_ended_by_the_stop(
 
 
 def test_instances_share_the_cpus() -> None:
-    from tritrio.actors.model import instance_places
+    from tritrio.actors.model_instances import instance_places
 
     config = model_config(instances=2)
     config.instance_group.append(
