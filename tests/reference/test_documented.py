@@ -53,6 +53,12 @@ def test_the_document_has_a_row_for_every_declared_difference() -> None:
     assert set(ROW.findall(document)) == declared
 
 
+def test_the_table_of_features_names_every_row_that_differs() -> None:
+    document = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    features, _, rows = document.partition("## Where the answers differ")
+    assert {name for name in ROW.findall(rows) if f"`{name}`" not in features} == set()
+
+
 def test_no_two_cases_of_a_kind_have_the_same_name() -> None:
     kinds: list[Sequence[Case[Any]]] = [
         test_http.CASES,
