@@ -123,12 +123,15 @@ COUNTS = {"ns", "count", "last_inference", "inference_count", "execution_count"}
 
 
 def without_counts(content: Json) -> Json:
-    """Statistics whose times, and counts that other cases change, are just there."""
+    """Statistics whose times, and counts that other cases change, are just there.
+
+    What models answered until now also decides which batch sizes and response indices there are.
+    """
     if isinstance(content, dict):
         return {
             key: "a number" if key in COUNTS else without_counts(value)
             for key, value in content.items()
-            if key != "batch_stats"
+            if key not in {"batch_stats", "response_stats"}
         }
     return [without_counts(value) for value in content] if isinstance(content, list) else content
 
