@@ -111,6 +111,7 @@ class HttpApplication:
           The response; None if it was a stream and has been sent, or the client left.
         """
         response: HttpResponse | None = None
+        begun = False
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:
@@ -122,10 +123,15 @@ class HttpApplication:
             answer = await self._api.handle(request)
             if isinstance(answer, HttpStream):
                 with closing(answer):
-                    await _send_stream(answer, send)
+                    begun = await _send_in_time(send, _head_of(answer))
+                    begun = begun and await _send_pieces(answer, send)
             else:
                 response = answer
             nursery.cancel_scope.cancel()
+        if begun:
+            # Only now that nobody listens: hypercorn then says that the client left, even if it did
+            # not. Also for a client that did leave, or hypercorn never reads of its end.
+            await _send_in_time(send, {"type": "http.response.body", "body": b""})
         return response
 
 
@@ -205,22 +211,25 @@ def _parts(response: HttpResponse) -> Sequence[Buffer]:
     return [response.body] if isinstance(response.body, bytes) else response.body
 
 
-async def _send_stream(stream: HttpStream, send: Send) -> None:
-    """Send a response piece by piece, as long as the client takes each in time."""
-    head = {"type": "http.response.start", "status": stream.status, "headers": stream.headers}
-    with suppress(trio.BusyResourceError):  # as for a whole response
-        await _send_in_time(send, head)
-        while (piece := await stream.next_piece()) is not None:
-            body = {"type": "http.response.body", "body": bytes(piece), "more_body": True}
-            if not await _send_in_time(send, body):
-                return
-        await _send_in_time(send, {"type": "http.response.body", "body": b""})
+def _head_of(stream: HttpStream) -> dict[str, Any]:
+    return {"type": "http.response.start", "status": stream.status, "headers": stream.headers}
+
+
+async def _send_pieces(stream: HttpStream, send: Send) -> bool:
+    """Send the body of a stream, but for its end; False if the client does not take it."""
+    while (piece := await stream.next_piece()) is not None:
+        body = {"type": "http.response.body", "body": bytes(piece), "more_body": True}
+        if not await _send_in_time(send, body):
+            return False
+    return True
 
 
 async def _send_in_time(send: Send, message: dict[str, Any]) -> bool:
-    with trio.move_on_after(WRITE_TIMEOUT_S) as scope:
+    """Send a message; False if the client takes it not in time, or has left at this moment."""
+    with trio.move_on_after(WRITE_TIMEOUT_S), suppress(trio.BusyResourceError):
         await send(message)
-    return not scope.cancelled_caught
+        return True
+    return False
 
 
 async def _send(request: HttpRequest, response: HttpResponse, send: Send) -> None:

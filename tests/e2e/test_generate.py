@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,23 @@ def test_curl_sees_each_event_when_it_is_made(
         )
 
 
+@pytest.mark.parametrize("http_server", ["tritrio", "hypercorn"])
+def test_connection_goes_on_behind_a_stream_and_ends_when_its_client_wants_that(
+    ticker: Path, repository: Path, tmp_path: Path, http_server: str
+) -> None:
+    (ticker / "go").touch()
+    flag = f"--http-server={http_server}"
+    with running_server(repository, tmp_path / "log", flag) as server:
+        last = stream_request(1).replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+        for requests in ([stream_request(1), stream_request(1), last], [last]):
+            with connect(server.http_port) as client:
+                client.sendall(b"".join(requests))
+                got = b"".join(iter(partial(client.recv, 4096), b""))  # until the server closes
+            assert got.count(b'"NUMBER":0') == len(requests)
+            assert got.endswith(b"\r\n0\r\n\r\n")
+        assert server.stop() == 0
+
+
 def running(server: ServerProcess) -> float:
     """How many requests the model works on, as it says itself."""
     text = ask(server.metrics_port, "GET", "/metrics").body.decode()
@@ -118,6 +136,15 @@ def running(server: ServerProcess) -> float:
 
 def descriptors(server: ServerProcess) -> int:
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def wait_until_quiet(server: ServerProcess, before: int) -> None:
+    """Wait until the server has no more descriptors than before."""
+    for _ in range(QUIET_POLLS_MAX):
+        if descriptors(server) <= before:
+            break
+        assert not server.has_ended(QUIET_POLL_S), server.log()
+    assert descriptors(server) <= before
 
 
 def test_clients_that_leave_in_the_middle_leave_nothing_behind(
@@ -137,15 +164,25 @@ def test_clients_that_leave_in_the_middle_leave_nothing_behind(
                 if number % 2:  # a reset in place of an orderly end
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 client.close()
-        for _ in range(QUIET_POLLS_MAX):
-            if descriptors(server) <= before:
-                break
-            assert not server.has_ended(QUIET_POLL_S), server.log()
-        assert descriptors(server) <= before
+        wait_until_quiet(server, before)
         assert running(server) == 0
         (ticker / "go").touch()
         with connect(server.http_port) as last:
             last.sendall(stream_request(2))
             assert receive(last).status == 200
         assert "Traceback" not in server.log()
+        assert server.stop() == 0
+
+
+def test_hypercorn_lets_go_of_clients_that_leave_with_more_requests_behind_their_stream(
+    ticker: Path, repository: Path, tmp_path: Path
+) -> None:
+    (ticker / "go").touch()
+    with running_server(repository, tmp_path / "log", "--http-server=hypercorn") as server:
+        before = descriptors(server)
+        for _ in range(10):
+            with connect(server.http_port) as client:
+                client.sendall(stream_request(1_000_000) + stream_request(1))
+                assert client.recv(4096).startswith(b"HTTP/1.1 200")
+        wait_until_quiet(server, before)
         assert server.stop() == 0
