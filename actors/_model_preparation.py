@@ -173,7 +173,14 @@ def _written_config(files: ModelFiles, settings: PreparationSettings) -> ModelCo
             "completed automatically"
         )
     first = next(iter(files.versions.values()), ())
-    return detect_backend(config, model_name=files.name, version_files=first)
+    config = detect_backend(config, model_name=files.name, version_files=first)
+    if not (config.backend or is_ensemble(config)):
+        what = "platform" if config.platform else "default_model_filename"
+        raise invalid_argument(
+            f"model '{files.name}': no backend could be determined from its {what} "
+            f"{quoted(config.platform or config.default_model_filename)}; expected a backend too"
+        )
+    return config
 
 
 def _prepare_version(
@@ -231,12 +238,12 @@ def _read_initial_files(source: ModelSource, config: ModelConfig) -> dict[str, b
 def _read_inside(source: ModelSource, name: str, where: str, bytes_max: int) -> bytes:
     """Read a file that must lie in the model's directory."""
     root = source.model_directory.resolve()
-    path = (root / name).resolve()
-    if not path.is_relative_to(root):
-        raise invalid_argument(f"model '{source.name}': {where} must lie in the model's directory")
     try:
-        return read_regular_file(path, bytes_max)
+        path = (root / name).resolve()
+        if path.is_relative_to(root):
+            return read_regular_file(path, bytes_max)
     except RequestError as error:
         raise invalid_argument(f"model '{source.name}': {where}: {error.message}") from None
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter of a NUL in the name
         raise invalid_argument(f"model '{source.name}': {where} cannot be read: {error}") from error
+    raise invalid_argument(f"model '{source.name}': {where} must lie in the model's directory")

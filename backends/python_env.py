@@ -16,6 +16,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -99,12 +100,14 @@ def interpreter_for(source: ModelSource, config: ModelConfig) -> Path:
 
 def _interpreter_at(source: ModelSource, path: Path) -> Path:
     """Return the interpreter of an environment that somebody else has made."""
-    if path.is_file():
-        try:
-            about = path.stat()
-            key = f"{path.resolve()} {about.st_size} {about.st_mtime_ns}"
-        except OSError as error:
-            raise _unusable(source, path, str(error)) from None
+    try:
+        about = path.stat()
+    except FileNotFoundError:
+        about = None
+    except (OSError, ValueError) as error:  # the latter of a NUL in the name
+        raise _unusable(source, path, str(error)) from None
+    if about is not None and stat.S_ISREG(about.st_mode):
+        key = f"{os.path.realpath(path)} {about.st_size} {about.st_mtime_ns}"
         path = _kept(source, "archive", key.encode(), lambda place: _unpack(source, path, place))
     for name in ("python", "python3"):
         if os.access(path / "bin" / name, os.X_OK):

@@ -241,9 +241,9 @@ def _file_data(label: str, model_directory: Path, name: str, datatype: str, coun
         )
     byte_size = count * ITEM_SIZE_BYTES[datatype]
     path = model_directory / relative
-    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
-        raise invalid_argument(f"{label}: {quoted(relative)} must be a regular file")
     try:
+        if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+            raise invalid_argument(f"{label}: {quoted(relative)} must be a regular file")
         with path.open("rb") as file:
             data = file.read(INPUT_BYTES_MAX if datatype == BYTES else byte_size)
     except OSError as error:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tritrio.actors._model_preparation import PreparationSettings, PreparedVersion, prepare_model
 from tritrio.actors._repository_scan import scan_repository
+from tritrio.protocol.errors import ErrorCode, RequestError
 
 STATEFUL = """
 backend: "identity"
@@ -43,6 +46,23 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     assert error.message.startswith("model 'm': initial state of 'IN_STATE' cannot be read: ")
 
 
+def test_a_name_that_no_file_can_have_is_an_error_of_its_version(tmp_path: Path) -> None:
+    error = prepared(
+        tmp_path,
+        """
+        backend: "identity"
+        input [ { name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] } ]
+        output [ {
+          name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] label_filename: "a\\000b"
+        } ]
+        """,
+    ).error
+    assert error is not None
+    assert error.message == (
+        "model 'm': label_filename 'a\0b' of output 'OUTPUT0' cannot be read: embedded null byte"
+    )
+
+
 def test_a_link_that_leads_out_of_the_directory_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(bytes(8))
     (tmp_path / "m" / "initial_state").mkdir(parents=True)
@@ -51,6 +71,16 @@ def test_a_link_that_leads_out_of_the_directory_is_not_followed(tmp_path: Path) 
     assert error is not None
     assert (
         error.message == "model 'm': initial state of 'IN_STATE' must lie in the model's directory"
+    )
+
+
+@pytest.mark.parametrize("field", ["platform", "default_model_filename"])
+def test_what_tells_no_backend_is_named(tmp_path: Path, field: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        prepared(tmp_path, f'{field}: "odd"')
+    assert raised.value.code is ErrorCode.INVALID_ARG
+    assert raised.value.message == (
+        f"model 'm': no backend could be determined from its {field} 'odd'; expected a backend too"
     )
 
 

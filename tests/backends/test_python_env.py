@@ -259,6 +259,19 @@ def test_what_is_no_environment_is_refused(tmp_path: Path, content: bytes | None
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "why"), [("\0", "embedded null byte"), ("x" * 300, "[Errno 36] File name too long")]
+)
+def test_a_path_that_no_environment_can_have_is_refused(
+    tmp_path: Path, name: str, why: str
+) -> None:
+    source = write_model(tmp_path, MODEL)
+    with pytest.raises(RequestError) as raised:
+        interpreter_for(source, config(EXECUTION_ENV_PATH=name))
+    assert raised.value.code is ErrorCode.INVALID_ARG
+    assert f", which is no environment: {why}" in raised.value.message
+
+
 def test_an_interpreter_that_cannot_run_the_server_says_so(tmp_path: Path) -> None:
     source = write_model(tmp_path, MODEL)
     binaries = tmp_path / "env" / "bin"

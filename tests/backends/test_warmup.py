@@ -170,6 +170,10 @@ def test_a_file_of_strings_holds_their_wire_form(tmp_path: Path) -> None:
             ),
         ),
         (
+            f'dims: [ 2, 2 ] input_data_file: "{"x" * 300}"',
+            (f"input 'A': file 'warmup/{'x' * 121}…' cannot be read: File name too long"),
+        ),
+        (
             "dims: [ 2, 2 ] zero_data: true",
             (
                 "input 'A' of model 'm' expects shape [-1,-1], got [1,2,2]; a non-zero "
