@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import resource
 import stat
 import weakref
 from collections.abc import Iterable
@@ -24,7 +25,7 @@ from ..protocol.wording import quoted
 
 REGIONS_MAX: Final = 1024
 """Registered regions; each keeps a file open. A client needs one or two for each of its requests in
-flight."""
+flight. Half of the files that the process may have open is the bound where that is less."""
 REGION_NAME_CHARACTERS_MAX: Final = 1024
 """Characters of a region's name; what is registered is kept and listed."""
 OBJECT_NAME_BYTES_MAX: Final = 255
@@ -311,12 +312,19 @@ class SharedMemoryRegions:
                 ErrorCode.ALREADY_EXISTS,
                 f"shared memory region {quoted(name)} is registered already, or still in use",
             )
-        if len(self._regions) >= REGIONS_MAX:
+        most = _regions_max()
+        if len(self._regions) >= most:
             raise RequestError(
                 ErrorCode.UNAVAILABLE,
                 f"shared memory region {quoted(name)} cannot be registered: there may be "
-                f"{REGIONS_MAX} regions",
+                f"{most} regions",
             )
+
+
+def _regions_max() -> int:
+    """Return how many regions there may be; some files have to be left for connections."""
+    files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return REGIONS_MAX if files_max == resource.RLIM_INFINITY else min(REGIONS_MAX, files_max // 2)
 
 
 def _not_found(message: str) -> RequestError:

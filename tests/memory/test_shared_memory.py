@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -160,6 +161,21 @@ def test_the_number_of_regions_is_bounded(
         regions.register_system("c", item.name, 0, PAGE)
     regions.unregister_system("a")
     regions.register_system("c", item.name, 0, PAGE)
+
+
+def test_regions_leave_half_of_the_files_of_the_process_to_connections(
+    regions: SharedMemoryRegions, item: Path
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
+    try:
+        for number in range(200):
+            regions.register_system(f"r{number}", item.name, 0, PAGE)
+        with Refused("'more'", "200 regions", code=ErrorCode.UNAVAILABLE):
+            regions.register_system("more", item.name, 0, PAGE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        regions.unregister_system()
 
 
 @pytest.mark.parametrize(
