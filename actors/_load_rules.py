@@ -105,7 +105,10 @@ def _check_paths(files: Mapping[str, bytes]) -> None:
                 "expected a file inside the model's directory, '<version>/<path>', got "
                 f"{quoted(path)}"
             )
-        sizes = [len(part.encode(errors="surrogateescape")) for part in parts]
+        try:
+            sizes = [len(part.encode()) for part in parts]
+        except UnicodeEncodeError:
+            raise invalid_argument(f"expected a path in UTF-8, got {quoted(path)}") from None
         if sum(sizes) + len(sizes) - 1 > PATH_MAX_BYTES or max(sizes) > NAME_MAX_BYTES:
             raise invalid_argument(
                 f"expected a path of at most {PATH_MAX_BYTES} bytes with at most "

@@ -156,6 +156,7 @@ STEP = {"model_name": "../../etc", "model_version": -1}
         (LoadOverride(config(), {f"1/{n}": b"" for n in range(FILES_MAX + 1)}), "expected at most"),
         (LoadOverride(config(), {"1/a": b"", "1/a/b": b""}), "files for both"),
         (LoadOverride(config(), {"1/" + "x" * 256: b""}), "at most 255"),
+        (LoadOverride(config(), {"1/\ud800": b""}), "expected a path in UTF-8"),
         (LoadOverride(config(), {"/".join(["1"] + ["x" * 99] * 11): b""}), "at most 1024 bytes"),
         *(
             (LoadOverride(config(), {path: b""}), "expected a file inside the model's directory")

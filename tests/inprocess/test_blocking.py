@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tritrio
+from tritrio.protocol.errors import ErrorCode
 from tritrio.server import StartError
 
 from .models import begun, count, double, let_go, wait
@@ -116,3 +117,23 @@ def test_nothing_is_left_after_the_block() -> None:
     assert len(named) == 1
     named[0].join(5)
     assert not named[0].is_alive()
+
+
+def test_a_server_that_does_not_run_says_so() -> None:
+    server = tritrio.BlockingServer(count)
+    with pytest.raises(tritrio.RequestError, match="not running") as caught:
+        server.model("count")
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    with server:
+        model = server.model("count")
+        left = iter(model.stream({"n": [2]}))
+        assert next(left)["i"].tolist() == [0]
+    for ask in (
+        server.ready,
+        lambda: server.load("count"),
+        lambda: model.infer({"n": [1]}),
+        lambda: next(iter(model.stream({"n": [1]}))),
+        lambda: next(left),
+    ):
+        with pytest.raises(tritrio.RequestError, match="not running"):
+            ask()

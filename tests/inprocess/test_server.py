@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,37 @@ async def test_what_is_wrong_with_a_request_is_said(
         assert (await server.model("double").infer({"x": [[1]]}))["y"].tolist() == [[2.0]]
 
 
+async def test_text_without_a_utf_8_form_is_refused() -> None:
+    async with tritrio.Server(shout) as server:
+        with pytest.raises(tritrio.RequestError, match="text that has a UTF-8 form") as caught:
+            await server.model("shout").infer({"text": ["\ud800"]})
+        assert caught.value.code is ErrorCode.INVALID_ARG
+
+
+async def test_an_option_that_there_is_not_is_refused() -> None:
+    async with tritrio.Server(double) as server:
+        options: Any = {"timeout_s": 1}
+        with pytest.raises(TypeError, match=r"timeout_us.*got 'timeout_s'"):
+            await server.model("double").infer({"x": [[1]]}, **options)
+
+
+async def test_another_loop_is_turned_away_before_it_does_harm() -> None:
+    async with tritrio.Server(double, model_control="explicit", startup_models=("*",)) as server:
+        model = server.model("double")
+
+        async def ask() -> None:
+            for call in (
+                partial(model.infer, {"x": [[1]]}),
+                partial(server.load, "double"),
+                partial(server.unload, "double"),
+            ):
+                with pytest.raises(RuntimeError, match="BlockingServer can be asked from anywhere"):
+                    await call()
+
+        await trio.to_thread.run_sync(trio.run, ask)
+        assert (await model.infer({"x": [[1]]}))["y"].tolist() == [[2.0]]
+
+
 async def test_what_the_server_says_of_itself_and_its_models() -> None:
     async with tritrio.Server(double, server_id="mine") as server:
         assert server.metadata()["name"] == "mine"
@@ -190,6 +222,9 @@ async def test_models_are_loaded_and_unloaded_on_request(tmp_path: Path) -> None
         assert not await model.ready()
         with pytest.raises(tritrio.RequestError, match="nobody"):
             await server.load("nobody")
+        text: Any = {"1/weights": "text"}
+        with pytest.raises(TypeError, match="bytes-like"):
+            await server.load("same", config=config, files=text)
 
 
 async def test_models_stay_where_they_are_without_explicit_control() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -13,6 +14,7 @@ import trio
 
 from ..backends.device_context import HostContext
 from ..backends.device_thread import DeviceThread
+from ..protocol.errors import ErrorCode, RequestError
 from .answers import Answer, Responses
 from .requests import RequestOptions
 from .server import Model, Server
@@ -23,13 +25,21 @@ Ts = TypeVarTuple("Ts")
 
 @final
 class _Loop:
-    """Where the server runs, and how other threads have something run there."""
+    """Where the server runs, and how other threads have something run there.
 
-    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
+    Args:
+      token: Its loop; None if it does not run yet.
+    """
+
+    def __init__(self, token: trio.lowlevel.TrioToken | None = None) -> None:
         self._token = token
 
     def run(self, function: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-        """Run an async function to its end; whoever interrupts the wait cancels it."""
+        """Run an async function to its end; whoever interrupts the wait cancels it.
+
+        Raises:
+          RequestError: UNAVAILABLE; the server does not run, or ended meanwhile.
+        """
         scope = trio.CancelScope()
 
         async def run() -> T:
@@ -37,19 +47,36 @@ class _Loop:
                 return await function(*args)
             raise KeyboardInterrupt  # nobody waits for this
 
+        if self._token is None:
+            raise _not_running()
         try:
             return trio.from_thread.run(run, trio_token=self._token)
+        except trio.RunFinishedError:
+            raise _not_running() from None
         except BaseException:
             self.soon(scope.cancel)
             raise
 
     def call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Call a function and return what it does."""
-        return trio.from_thread.run_sync(function, *args, trio_token=self._token)
+        """Call a function and return what it does; raises as `run`."""
+        if self._token is None:
+            raise _not_running()
+        try:
+            return trio.from_thread.run_sync(function, *args, trio_token=self._token)
+        except trio.RunFinishedError:
+            raise _not_running() from None
 
     def soon(self, function: Callable[[], object]) -> None:
-        """Have a function called without waiting for it."""
-        self._token.run_sync_soon(function)
+        """Have a function called without waiting for it, unless the server has ended."""
+        assert self._token is not None, "the server was not entered"
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(function)
+
+
+def _not_running() -> RequestError:
+    return RequestError(
+        ErrorCode.UNAVAILABLE, "the server is not running: it runs within its `with` block"
+    )
 
 
 @final
@@ -69,7 +96,7 @@ class BlockingServer:
         self._news: SimpleQueue[outcome.Outcome[_Loop | None]] = SimpleQueue()
         self._thread = DeviceThread("tritrio", HostContext(), lambda done, *args: done(*args))
         self._stop = trio.Event()
-        self._loop: _Loop
+        self._loop = _Loop()
 
     def __enter__(self) -> Self:
         """Load the models."""

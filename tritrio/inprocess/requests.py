@@ -54,7 +54,12 @@ def make_request(
 
     Raises:
       RequestError: INVALID_ARG; no tensor can be made of an input, or a parameter is none.
+      TypeError: there is no such option.
     """
+    unknown = options.keys() - RequestOptions.__optional_keys__
+    if unknown:
+        known = ", ".join(sorted(RequestOptions.__optional_keys__))
+        raise TypeError(f"expected options of a request ({known}), got {min(unknown)!r}")
     request = InferRequest(spec.name, version)
     request.id = options.get("id", "")
     request.inputs = {name: _tensor(name, value, spec) for name, value in inputs.items()}
@@ -92,7 +97,11 @@ def _tensor(name: str, value: Any, spec: ModelSpec) -> Tensor:
             f"{array.dtype}"
         )
     if datatype == BYTES:  # as from a client: models get bytes, whether this is text or not
-        return Tensor(
-            name, datatype, array.shape, raw=encode_bytes_elements(array.ravel().tolist())
-        )
+        try:
+            raw = encode_bytes_elements(array.ravel().tolist())
+        except UnicodeEncodeError as fault:
+            raise invalid_argument(
+                f"input {quoted(name)} must hold bytes or text that has a UTF-8 form: {fault}"
+            ) from None
+        return Tensor(name, datatype, array.shape, raw=raw)
     return Tensor(name, datatype, array.shape, array=array)

@@ -54,6 +54,7 @@ class Server:
         self._models = models
         self._options = {**options, **dict.fromkeys(_SOCKETS)}
         self._running: AbstractAsyncContextManager[None] | None = None
+        self._token: trio.lowlevel.TrioToken
         self._core: Core
         self._parts: Parts
 
@@ -82,6 +83,7 @@ class Server:
             served = ServerOptions(model_repositories=repositories, **self._options)
             async with trio.open_nursery() as nursery:
                 try:
+                    self._token = trio.lowlevel.current_trio_token()
                     self._core = await start_core(served, nursery)
                     self._parts = build_parts(served, self._core)
                     yield
@@ -101,7 +103,8 @@ class Server:
           name: The model's name.
           version: Its version; "" for the latest that is ready each time.
         """
-        return Model(self._core, name, str(version))
+        assert self._running is not None, "a server is asked within its block"
+        return Model(self._core, self._token, name, str(version))
 
     async def load(
         self,
@@ -119,11 +122,14 @@ class Server:
 
         Raises:
           RequestError: it cannot be loaded; what was loaded before goes on.
+          TypeError: a file is not bytes, or the configuration has no JSON form.
         """
+        _check_loop(self._token)
         text = config if config is None or isinstance(config, str) else orjson.dumps(config)
         if isinstance(text, bytes):
             text = text.decode()
-        await self._core.control.load(name, LoadOverride(text, files or {}))
+        contents = {path: bytes(memoryview(content)) for path, content in (files or {}).items()}
+        await self._core.control.load(name, LoadOverride(text, contents))
 
     async def unload(self, name: str, *, unload_dependents: bool = False) -> None:
         """Begin to unload a model; needs `model_control="explicit"`.
@@ -132,6 +138,7 @@ class Server:
           name: The model's name; one that is not known is no error.
           unload_dependents: Whether the models go too that were loaded only for this ensemble.
         """
+        _check_loop(self._token)
         await self._core.control.unload(name, unload_dependents=unload_dependents)
 
     def live(self) -> bool:
@@ -169,8 +176,9 @@ class Server:
 class Model:
     """One model of a server in this process; made by `Server.model`."""
 
-    def __init__(self, core: Core, name: str, version: str) -> None:
+    def __init__(self, core: Core, token: trio.lowlevel.TrioToken, name: str, version: str) -> None:
         self._core = core
+        self._token = token
         self._version = version
         self.name = name
 
@@ -238,8 +246,18 @@ class Model:
     def _submit(
         self, version: ModelVersion, inputs: Mapping[str, Any], options: RequestOptions
     ) -> Reply:
+        _check_loop(self._token)
         request = make_request(version.spec, self._version, inputs, options)
         return submit(version, request, trio.current_time())
+
+
+def _check_loop(token: trio.lowlevel.TrioToken) -> None:
+    """Raise RuntimeError on any loop but that of the server, whose tasks another would corrupt."""
+    if trio.lowlevel.current_trio_token() is not token:
+        raise RuntimeError(
+            "a tritrio.Server can be asked only in the trio.run it was entered in; "
+            "tritrio.BlockingServer can be asked from anywhere"
+        )
 
 
 def _object(body: bytes) -> dict[str, Any]:
