@@ -299,6 +299,7 @@ class Instance:
         self._closes.clear()
         for infer in infers:
             self._completion.fail(infer, error, now_s)
+            infer.request.cancelled = True  # for the model, which may still work on it
 
     def _answer(self, execute: Execute, rows: Sequence[Infer | None], batch: Batch) -> None:
         """End the requests of an executed batch, in order."""

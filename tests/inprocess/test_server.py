@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,23 @@ async def test_an_error_in_the_block_comes_out_as_it_is() -> None:
     with pytest.raises(ZeroDivisionError):
         async with tritrio.Server(double):
             raise ZeroDivisionError
+
+
+async def test_a_model_that_is_cut_short_does_not_work_on() -> None:
+    async def serve() -> None:
+        async with tritrio.Server(count) as server:
+            left = server.model("count").stream({"n": [900_000]})
+            async for answer in left:
+                assert answer["i"].tolist() == [0]
+                raise KeyError("mine")
+
+    before = set(threading.enumerate())
+    with pytest.raises(KeyError, match="mine"):
+        await serve()
+    for thread in set(threading.enumerate()) - before:
+        if thread.name.startswith("count"):
+            await trio.to_thread.run_sync(thread.join, 5)
+            assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("name", ["http_address", "grpc_address", "metrics_address"])
