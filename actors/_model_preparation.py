@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from math import inf
 
@@ -172,6 +173,9 @@ def _written_config(files: ModelFiles, settings: PreparationSettings) -> ModelCo
             f"model '{files.name}' needs a {CONFIG_NAME}, because configurations are not "
             "completed automatically"
         )
+    if files.renamed:
+        config = deepcopy(config)
+        config.name = ""
     first = next(iter(files.versions.values()), ())
     config = detect_backend(config, model_name=files.name, version_files=first)
     if not (config.backend or is_ensemble(config)):

@@ -43,6 +43,7 @@ class ModelFiles:
       config: The configuration that a load request gives in place of the file, or None.
       fingerprint: What its files look like; None where nobody compares.
       fault: Why the directory cannot be read, or None.
+      renamed: Whether somebody chose the name, whatever the directory and the configuration say.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ModelFiles:
     config: ModelConfig | None = None
     fingerprint: Fingerprint | None = None
     fault: RequestError | None = None
+    renamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

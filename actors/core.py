@@ -31,7 +31,7 @@ from ._repository_scan import ScanSettings
 from ._restart_policy import RestartBudget
 from ._worker_threads import RunInThread, WorkerThreads
 from .bls import Calls
-from .model_control import ModelControl
+from .model_control import ModelControl, RegistersModels
 from .overload import Overload
 from .rate_limiter import RateLimiter
 from .repository import MODEL_LOADS_MAX, Repository, RepositorySettings
@@ -122,6 +122,8 @@ class Core:
       custom_metrics: The metrics that models make themselves.
       control: Loads and unloads models on request.
       index: What models there are.
+      registers: The same, for models that lie outside the repositories.
+      run_in_thread: Runs blocking work off the event loop.
       metrics: What is measured of each model.
       tracing: Samples the requests of frontends.
     """
@@ -139,6 +141,7 @@ class Core:
         control: RepositoryControl,
         index: RepositoryIndex,
         polling: RepositoryPolling | None,
+        run_in_thread: RunInThread,
         exit_timeout_s: float,
     ) -> None:
         self.router = router
@@ -147,6 +150,8 @@ class Core:
         self.custom_metrics = custom_metrics
         self.control: ModelControl = control
         self.index = index
+        self.registers: RegistersModels = control
+        self.run_in_thread = run_in_thread
         self.metrics = metrics
         self.tracing = tracing
         self._repository = repository
@@ -251,6 +256,7 @@ async def run_core(
             run_in_thread=options.run_in_thread,
         ),
         polling=polling,
+        run_in_thread=options.run_in_thread,
         exit_timeout_s=options.exit_timeout_s,
     )
     fault: RequestError | None = None

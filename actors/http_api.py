@@ -60,8 +60,16 @@ of them would only take turns."""
 
 BINARY_CONTENT_TYPE: Final = (b"Content-Type", b"application/octet-stream")
 
+BinaryHeaders: TypeAlias = Callable[[int], list[tuple[bytes, bytes]]]
+"""Returns the headers that tell how many bytes of JSON come before binary tensors."""
+
 HttpMethod: TypeAlias = Callable[[HttpRequest, Route], Answer | Awaitable[Answer]]
 """Begins to answer one kind of call without waiting; may raise `RequestError`."""
+
+
+def octet_stream(header_length: int) -> list[tuple[bytes, bytes]]:
+    """Return the headers that a v2 response with binary tensors has."""
+    return [BINARY_CONTENT_TYPE, (b"Inference-Header-Content-Length", b"%d" % header_length)]
 
 
 @final
@@ -77,6 +85,7 @@ class HttpApi:
       restricted: The calls that need a key; None for none.
       forwarding: Which headers become parameters of requests; None for none.
       tracing: Samples inferences.
+      binary_headers: Makes the headers of responses with binary tensors.
     """
 
     def __init__(
@@ -90,8 +99,10 @@ class HttpApi:
         regions: RegionAccess | None = None,
         restricted: RestrictedRoutes | None = None,
         forwarding: HeaderForwarding | None = None,
+        binary_headers: BinaryHeaders = octet_stream,
     ) -> None:
         self._router = router
+        self._binary_headers = binary_headers
         self._restricted = restricted
         self._forwarding = forwarding
         self._info = info
@@ -189,8 +200,7 @@ class HttpApi:
             return refused(error)
         if header_length is None:
             return HttpResponse(200, [JSON_CONTENT_TYPE], parts)
-        length = (b"Inference-Header-Content-Length", b"%d" % header_length)
-        return HttpResponse(200, [BINARY_CONTENT_TYPE, length], parts)
+        return HttpResponse(200, self._binary_headers(header_length), parts)
 
     async def handle(self, request: HttpRequest) -> HttpResponse | HttpStream:
         """Answer one request; cancelling this cancels the inference it waits for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from ..protocol.errors import RequestError
@@ -60,3 +61,22 @@ class StartsControl(Protocol):
 
     def start_unload(self, name: str, unload_dependents: bool, done: Done) -> None:
         """Do as `ModelControl.unload` without waiting; see `start_load`."""
+
+
+class RegistersModels(StartsControl, Protocol):
+    """Has models found that lie in none of the server's repositories."""
+
+    async def register(self, repository: Path, models: Mapping[str, Path]) -> None:
+        """Have models found in a directory, under names of the caller's choice.
+
+        Args:
+          repository: The directory, without links; what `unregister` takes.
+          models: Name -> directory of the model.
+
+        Raises:
+          RequestError: UNAVAILABLE without explicit control; INVALID_ARG for a name that is none;
+            ALREADY_EXISTS if the directory or one of the names is known.
+        """
+
+    def unregister(self, repository: Path) -> None:
+        """Have the models of a directory found no more; what is loaded of them goes on."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
@@ -63,6 +63,7 @@ class ModelFinder:
         self._settings = settings
         self._run_in_thread = run_in_thread
         self._models = models
+        self._registered: dict[Path, Mapping[str, Path]] = {}  # repository -> name -> model
 
     def __repr__(self) -> str:
         return f"<ModelFinder in {len(self._repositories)} repositories>"
@@ -70,6 +71,26 @@ class ModelFinder:
     async def open(self) -> None:
         """Find out which repositories are the same."""
         self._repositories = await self._run_in_thread(distinct, self._repositories)
+
+    def register(self, repository: Path, models: Mapping[str, Path]) -> None:
+        """Find these models, too: name -> directory, in a repository that is not known yet.
+
+        Raises:
+          RequestError: ALREADY_EXISTS; it is, or a model of one of the names is registered.
+        """
+        known = {name for one in self._registered.values() for name in one} & models.keys()
+        if repository in self._registered or repository in self._repositories:
+            what = f"the repository {quoted(str(repository))}"
+        elif known:
+            what = f"the model {quoted(min(known))}"
+        else:
+            self._registered[repository] = models
+            return
+        raise RequestError(ErrorCode.ALREADY_EXISTS, f"{what} is registered already")
+
+    def unregister(self, repository: Path) -> None:
+        """Find the models of a repository no more that was registered."""
+        del self._registered[repository]
 
     async def names(self) -> list[str]:
         """Return the names of all models.
@@ -125,7 +146,11 @@ class ModelFinder:
         """Return where a model lies; a name that cannot be a model's is looked for nowhere."""
         if not is_model_name(name):
             return []
-        return await self._run_in_thread(find_model, self._repositories, name, self._settings)
+        found = await self._run_in_thread(find_model, self._repositories, name, self._settings)
+        for directory in [one[name] for one in self._registered.values() if name in one]:
+            files = await self._run_in_thread(scan_model, directory, self._settings)
+            found.append(replace(files, name=name, renamed=True))
+        return found
 
     async def survey(self, name: str, found: Sequence[ModelFiles] | None = None) -> Survey:
         """Look for a model, and for those that it needs and that are not READY.

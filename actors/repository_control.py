@@ -7,9 +7,10 @@ run one after the other, in the order in which they were asked for (see `_operat
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeAlias, final
 
 import trio
@@ -102,6 +103,22 @@ class RepositoryControl:
         """Do as `unload` without waiting; see `StartsControl`."""
         self._check_open("unloading", name)
         self._start(partial(self._unload, name, unload_dependents), done)
+
+    async def register(self, repository: Path, models: Mapping[str, Path]) -> None:
+        """Have models found in a directory; see `RegistersModels`."""
+        finder = self._repository.finder
+        for name in models:
+            self._check_open("registering", name)
+            check_model_name(name)
+            if name in self._repository.models.served or await finder.find(name):
+                raise RequestError(
+                    ErrorCode.ALREADY_EXISTS, f"there is a model {quoted(name)} already"
+                )
+        finder.register(repository, models)
+
+    def unregister(self, repository: Path) -> None:
+        """Have the models of a directory found no more; see `RegistersModels`."""
+        self._repository.finder.unregister(repository)
 
     def _check_open(self, doing: str, name: str) -> None:
         if not self._explicit:

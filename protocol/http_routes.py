@@ -165,10 +165,10 @@ def _find(path: bytes) -> Route | None:
         route = Route(
             name,
             methods,
-            model=_decode(groups.get("model"), "model"),
-            version=_version(_decode(groups.get("version"), "version")),
-            region=_decode(groups.get("region"), "region"),
-            repository=_decode(groups.get("repository"), "repository"),
+            model=decode_name(groups.get("model"), "model"),
+            version=_version(decode_name(groups.get("version"), "version")),
+            region=decode_name(groups.get("region"), "region"),
+            repository=decode_name(groups.get("repository"), "repository"),
         )
         if len(path) <= CACHED_PATH_BYTES_MAX:
             if len(_routes) >= CACHED_PATHS_MAX:
@@ -178,8 +178,12 @@ def _find(path: bytes) -> Route | None:
     return None
 
 
-def _decode(segment: bytes | None, what: str) -> str:
-    """Undo the percent-encoding of one path segment, strictly."""
+def decode_name(segment: bytes | None, what: str) -> str:
+    """Undo the percent-encoding of one path segment, strictly; "" for None.
+
+    Raises:
+      RequestError: INVALID_ARG; it is not valid UTF-8 or has a bad escape.
+    """
     if segment is None:
         return ""
     if b"%" in segment and _ESCAPE.search(segment):

@@ -58,11 +58,15 @@ class BoundAddresses:
       http: Host and port of HTTP; for a unix socket `unix:PATH` and 0.
       grpc: The same of gRPC.
       metrics: The same of metrics.
+      sagemaker: The same of the SageMaker endpoint.
+      vertex_ai: The same of the Vertex AI endpoint.
     """
 
     http: tuple[str, int] | None
     grpc: tuple[str, int] | None
     metrics: tuple[str, int] | None
+    sagemaker: tuple[str, int] | None = None
+    vertex_ai: tuple[str, int] | None = None
 
     def lines(self) -> list[str]:
         """Say it, a service a line."""
@@ -72,6 +76,8 @@ class BoundAddresses:
                 ("HTTP", self.http),
                 ("gRPC", self.grpc),
                 ("metrics", self.metrics),
+                ("SageMaker", self.sagemaker),
+                ("Vertex AI", self.vertex_ai),
             )
             if address is not None
         ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .actors._keep_alive_policy import GrpcKeepAlive
 from .actors.core import BYTE_BUDGET_DEFAULT
+from .actors.http_sagemaker import SagemakerSettings
 from .memory.cache_config import CacheConfig
 from .protocol.log_settings import LogSettings
 
@@ -29,6 +30,40 @@ class TlsOptions:
     key: Path
     root: Path | None = None
     mutual: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SagemakerOptions:
+    """Where and how the SageMaker endpoint is served.
+
+    Attributes:
+      address: Its address.
+      port: Its port; 0 for any free one.
+      settings: What the platform says.
+    """
+
+    address: str = "0.0.0.0"  # noqa: S104 - Triton's
+    port: int = 8080
+    settings: SagemakerSettings = field(default_factory=SagemakerSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VertexAiOptions:
+    """Where and how the Vertex AI endpoint is served.
+
+    Attributes:
+      predict_route: The path of predictions, as the platform names it.
+      health_route: The path of health checks, likewise.
+      address: Its address.
+      port: Its port; 0 for any free one.
+      default_model: The model that predictions are for; "" for the only one there is.
+    """
+
+    predict_route: str
+    health_route: str
+    address: str = "0.0.0.0"  # noqa: S104 - Triton's
+    port: int = 8080
+    default_model: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +123,8 @@ class ServerOptions:
       metrics_config: `<setting>=<value>` each, as of `--metrics-config`.
       metrics_interval_s: Seconds between two measurements of processor and memory.
       cpu_metrics: Whether processor and memory are measured.
+      sagemaker: The SageMaker endpoint; None for none.
+      vertex_ai: The Vertex AI endpoint; None for none.
       trace_config: `<setting>=<value>` or `<mode>,<setting>=<value>` each, as of `--trace-config`.
       log: What is logged, and how.
     """
@@ -136,5 +173,7 @@ class ServerOptions:
     metrics_config: tuple[str, ...] = ()
     metrics_interval_s: float = 2.0
     cpu_metrics: bool = True
+    sagemaker: SagemakerOptions | None = None
+    vertex_ai: VertexAiOptions | None = None
     trace_config: tuple[str, ...] = ()
     log: LogSettings = field(default_factory=LogSettings)

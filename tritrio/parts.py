@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
@@ -23,21 +24,29 @@ from .actors.http_connection import HttpConnection, HttpSettings
 from .actors.http_generate import GenerateMethods
 from .actors.http_logging import HttpLogging
 from .actors.http_repository import HttpRepository
+from .actors.http_sagemaker import HttpSagemaker
+from .actors.http_service import HttpService
 from .actors.http_shared_memory import HttpSharedMemory
 from .actors.http_tracing import TraceSettingApi
+from .actors.http_vertex_ai import HttpVertexAi, vertex_ai_model
 from .actors.log_control import CallLog
 from .actors.metrics_collector import ModelCollector
 from .actors.region_access import RegionAccess
 from .actors.router import Router
+from .actors.sagemaker_models import SagemakerModels
 from .actors.server_info import ServerInfo
 from .actors.system_monitor import SystemMonitor
 from .actors.tls_stream import TlsAcceptor
 from .call_rules import call_rules
+from .listening import StartError
 from .logs import Logs
 from .memory.budget import ByteBudget
 from .memory.response_cache import LocalCache
 from .memory.shared_memory import SharedMemoryRegions
-from .options import ServerOptions
+from .options import ServerOptions, VertexAiOptions
+from .protocol.errors import RequestError
+from .protocol.sagemaker import BINARY
+from .protocol.vertex_ai import VertexAiRoutes
 from .tls import GRPC_ALPN, NO_TLS, TlsContexts
 
 
@@ -55,6 +64,8 @@ class Parts:
       metrics: Every metric of the server.
       system: What looks at processor and memory, if metrics are to have them; it runs nowhere yet.
       calls: Where answered calls are logged.
+      sagemaker: Runs connections of the SageMaker endpoint; None without.
+      vertex_ai: Runs those of the Vertex AI endpoint; None without.
     """
 
     info: ServerInfo
@@ -66,19 +77,26 @@ class Parts:
     metrics: CollectorRegistry
     system: SystemMonitor | None
     calls: CallLog
+    sagemaker: Frontend | None
+    vertex_ai: Frontend | None
 
 
 def build_parts(
     options: ServerOptions, core: Core, logs: Logs | None = None, tls: TlsContexts = NO_TLS
 ) -> Parts:
-    """Wire the frontends to a core that has started, and to a log that clients may change."""
+    """Wire the frontends to a core that has started, and to a log that clients may change.
+
+    Raises:
+      StartError: the Vertex AI endpoint has no model.
+    """
     router, budget, tracing = core.router, core.budget, core.tracing
     rules = call_rules(options)
     logs = logs or Logs(options.log)
     info = ServerInfo(options.server_id, __version__)
     shared_memory = SharedMemoryRegions(allowed=options.allow_client_shared_memory)
     regions = RegionAccess(router=router, regions=shared_memory, budget=budget)
-    api = HttpApi(
+    make_api = partial(
+        HttpApi,
         router=router,
         info=info,
         input_bytes_max=options.http_input_bytes_max,
@@ -88,6 +106,7 @@ def build_parts(
         restricted=rules.http_restricted,
         forwarding=rules.http_forwarding,
     )
+    api = make_api()
     generate = GenerateMethods(
         router=router,
         input_bytes_max=options.http_input_bytes_max,
@@ -134,20 +153,39 @@ def build_parts(
             system=system,
         )
     )
+
+    def serve_http(service: HttpService, acceptor: TlsAcceptor | None = None) -> Frontend:
+        return Frontend(
+            lambda stream: HttpConnection(
+                stream=stream, service=service, budget=budget, settings=http_settings
+            ),
+            tls=acceptor,
+        )
+
+    http_settings = HttpSettings(cancel_on_eof=not options.http_half_close, calls=logs.calls)
+    sagemaker = vertex_ai = None
+    if options.sagemaker is not None:
+        sagemaker_api = make_api(binary_headers=BINARY.headers)
+        sagemaker_api.extend(generate.mapping())
+        sagemaker = serve_http(
+            HttpSagemaker(
+                sagemaker_api,
+                SagemakerModels(core.registers, core.run_in_thread),
+                options.sagemaker.settings,
+                restricted=rules.http_restricted,
+                input_bytes_max=options.http_input_bytes_max,
+            )
+        )
+    if options.vertex_ai is not None:
+        vertex_ai = serve_http(
+            HttpVertexAi(api, vertex_ai_routes(options.vertex_ai, router), metrics)
+        )
     return Parts(
         info=info,
         router=router,
         budget=budget,
         http_api=api,
-        http=Frontend(
-            lambda stream: HttpConnection(
-                stream=stream,
-                service=api,
-                budget=budget,
-                settings=HttpSettings(cancel_on_eof=not options.http_half_close, calls=logs.calls),
-            ),
-            tls=None if tls.http is None else TlsAcceptor(tls.http, alpn=None),
-        ),
+        http=serve_http(api, None if tls.http is None else TlsAcceptor(tls.http, alpn=None)),
         grpc=Frontend(
             lambda stream: GrpcConnection(
                 stream=stream,
@@ -161,4 +199,19 @@ def build_parts(
         metrics=metrics,
         system=system,
         calls=logs.calls,
+        sagemaker=sagemaker,
+        vertex_ai=vertex_ai,
     )
+
+
+def vertex_ai_routes(options: VertexAiOptions, router: Router) -> VertexAiRoutes:
+    """Return the routes of the endpoint, and the model they lead to.
+
+    Raises:
+      StartError: it is not to be told, or not READY.
+    """
+    try:
+        model = vertex_ai_model(router, options.default_model)
+    except RequestError as error:
+        raise StartError(error.message) from None
+    return VertexAiRoutes(options.predict_route.encode(), options.health_route.encode(), model)

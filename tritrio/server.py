@@ -143,7 +143,14 @@ class Server:
             port cannot be bound, or a certificate or key cannot be used.
         """
         options = self._options
-        if options.http_address is options.grpc_address is options.metrics_address is None:
+        services = (
+            options.http_address,
+            options.grpc_address,
+            options.metrics_address,
+            options.sagemaker,
+            options.vertex_ai,
+        )
+        if all(service is None for service in services):
             raise StartError("nothing is served: HTTP, gRPC and metrics are all switched off")
         tls = tls_contexts(options)
         in_time = True
@@ -176,26 +183,24 @@ class Server:
         options = self._options
         parts = build_parts(options, core, self._logs, tls)
         http = _http_frontend(options, parts, tls)
-        frontends: list[Frontend | AsgiFrontend] = [http, parts.grpc]
+        clouds = [each for each in (parts.sagemaker, parts.vertex_ai) if each is not None]
+        frontends: list[Frontend | AsgiFrontend] = [http, parts.grpc, *clouds]
         # A server that drains can still be watched, so metrics end last, and at once.
         metrics = AsgiFrontend(ManagementApplication(parts.metrics), grace_s=0)
         async with AsyncExitStack() as stack:
             ports: list[list[trio.SocketListener]] = []
             opened = OpenPorts()
             stack.callback(opened.remove_files)
-            for place in (
-                Place("HTTP", options.http_address, options.http_port, options.http_reuse_port),
-                Place("gRPC", options.grpc_address, options.grpc_port, options.grpc_reuse_port),
-                Place("metrics", options.metrics_address, options.metrics_port),
-            ):
+            for place in _places(options):
                 listeners = await opened.listen(place)
                 for listener in listeners:
                     stack.push_async_callback(listener.aclose)
                 ports.append(listeners)
             bound = BoundAddresses(*map(bound_address, ports))
             async with trio.open_nursery() as nursery:
-                for frontend, listeners in zip([*frontends, metrics], ports, strict=True):
-                    if listeners:
+                served = (http, parts.grpc, metrics, parts.sagemaker, parts.vertex_ai)
+                for frontend, listeners in zip(served, ports, strict=True):
+                    if listeners and frontend is not None:
                         await nursery.start(frontend.run, listeners)
                 if parts.system is not None and bound.metrics is not None:
                     nursery.start_soon(parts.system.run)
@@ -229,6 +234,20 @@ class Server:
             left = ", ".join(map(repr, frontends))
             _log.error("the exit timeout has passed: what is left is cut, unanswered: %s", left)
         return not scope.cancelled_caught
+
+
+def _places(options: ServerOptions) -> list[Place]:
+    """Return where each service is to listen, in the order of `BoundAddresses`."""
+    clouds = (("SageMaker", options.sagemaker), ("Vertex AI", options.vertex_ai))
+    return [
+        Place("HTTP", options.http_address, options.http_port, options.http_reuse_port),
+        Place("gRPC", options.grpc_address, options.grpc_port, options.grpc_reuse_port),
+        Place("metrics", options.metrics_address, options.metrics_port),
+        *(
+            Place(name, None, 0) if cloud is None else Place(name, cloud.address, cloud.port)
+            for name, cloud in clouds
+        ),
+    ]
 
 
 def _http_frontend(

@@ -11,6 +11,8 @@ from ..memory.cache_config import parse_cache_config
 from ..options import GrpcKeepAlive, ServerOptions, TlsOptions
 from ..protocol.errors import RequestError
 from ..protocol.log_settings import LogSettings
+from .clouds import check_safe_ports, in_vertex_ai, sagemaker_options, vertex_ai_options
+from .errors import CommandLineError
 from .parsing import build_parser
 from .tables import OPTIONS
 
@@ -23,10 +25,6 @@ _NESTED: Final[dict[str, Callable[..., Any]]] = {
     "grpc_keep_alive": GrpcKeepAlive,
 }
 """The fields of `ServerOptions` that options fill a part of."""
-
-
-class CommandLineError(Exception):
-    """Options do not fit each other; the message is for whoever typed them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +60,20 @@ def parse_command_line(arguments: Sequence[str], environment: Mapping[str, str])
 
 def _options(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOptions:
     repositories: list[Path] = given.get("--model-repository", [])
+    if not repositories and environment.get("AIP_STORAGE_URI"):
+        repositories = [Path(environment["AIP_STORAGE_URI"])]
     if not repositories:
         raise CommandLineError(
             "--model-repository is required: name the directory that holds the models"
         )
     http: str = given.get("--http-address", ANY_ADDRESS)
+    grpc: str = given.get("--grpc-address", ANY_ADDRESS)
+    both = not in_vertex_ai(environment)
     addresses = {
-        "http": http if given.get("--allow-http", True) else None,
-        "grpc": (
-            given.get("--grpc-address", ANY_ADDRESS) if given.get("--allow-grpc", True) else None
-        ),
+        "http": http if given.get("--allow-http", both) else None,
+        "grpc": grpc if given.get("--allow-grpc", both) else None,
         "metrics": (
-            given.get("--metrics-address", _metrics_address(http))
+            given.get("--metrics-address", _beside(http))
             if given.get("--allow-metrics", True)
             else None
         ),
@@ -96,10 +96,15 @@ def _options(given: Mapping[str, Any], environment: Mapping[str, str]) -> Server
         grpc_address=addresses["grpc"],
         grpc_tls=_tls(given, "grpc"),
         metrics_address=addresses["metrics"],
+        sagemaker=sagemaker_options(given, environment, _beside(http)),
+        vertex_ai=vertex_ai_options(given, environment, _beside(http)),
         trace_config=tuple(_trace_config(given)),
         **fields,
     )
-    _check_places(options)
+    places = _places(options)
+    _check_places(places)
+    safe: range | None = given.get("--sagemaker-safe-port-range")
+    check_safe_ports(safe, [(name, port) for name, _, port in places if name != "SageMaker"])
     return options
 
 
@@ -146,8 +151,8 @@ def _backend_settings(given: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return settings
 
 
-def _metrics_address(http_address: str) -> str:
-    """Return the default: where HTTP is, but a path holds one service only."""
+def _beside(http_address: str) -> str:
+    """Return the address of other services: where HTTP is, but a path holds one service only."""
     return ANY_ADDRESS if http_address.startswith(UNIX) else http_address
 
 
@@ -186,17 +191,23 @@ def _trace_config(given: Mapping[str, Any]) -> Iterable[str]:
                 yield from (f"{key}={value}" for value in values)
 
 
-def _check_places(options: ServerOptions) -> None:
-    """Refuse two services in one place."""
-    places = [
+def _places(options: ServerOptions) -> list[tuple[str, str, int]]:
+    """Return name, address and port of each service that is asked for."""
+    clouds = [("SageMaker", options.sagemaker), ("Vertex AI", options.vertex_ai)]
+    return [
         (name, address, port)
         for name, address, port in (
             ("HTTP", options.http_address, options.http_port),
             ("gRPC", options.grpc_address, options.grpc_port),
             ("metrics", options.metrics_address, options.metrics_port),
+            *((name, cloud.address, cloud.port) for name, cloud in clouds if cloud is not None),
         )
         if address is not None
     ]
+
+
+def _check_places(places: Sequence[tuple[str, str, int]]) -> None:
+    """Refuse two services in one place."""
     for index, (name, address, port) in enumerate(places):
         for other, taken_address, taken_port in places[:index]:
             paths = address.startswith(UNIX), taken_address.startswith(UNIX)

@@ -135,6 +135,16 @@ def _expression(text: str) -> str:
     return text
 
 
+def _port_range(text: str) -> range:
+    low, dash, high = text.partition("-")
+    if not dash or not all(each.isascii() and each.isdigit() for each in (low, high)):
+        _refuse("<port>-<port>", text)
+    ports = range(int(low[:20]), int(high[:20]) + 1)
+    if not ports or ports[-1] > PORT_MAX:
+        _refuse(f"<port>-<port>, the lower one first and none above {PORT_MAX}", text)
+    return ports
+
+
 def _number(text: str) -> float:
     try:
         return float(text)
@@ -179,4 +189,4 @@ HOST_POLICY: Final = pattern(
     r"[^,=]+,(numa-node|cpu-cores)=.+",
     "<name>,numa-node=<n> or <name>,cpu-cores=<a-b>",
 )
-PORT_RANGE: Final = pattern("PORT-PORT", r"[0-9]+-[0-9]+", "<port>-<port>")
+PORT_RANGE: Final = Kind("PORT-PORT", _port_range)

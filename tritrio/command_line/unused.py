@@ -11,8 +11,6 @@ from .option import Group, Option
 _LOOP = "one event loop serves all connections"
 _GPU = "no GPU is used"
 _LIBRARIES = "backends, caches and agents are Python packages, not shared libraries"
-_SAGEMAKER = "there is no endpoint for SageMaker"
-_VERTEX = "there is no endpoint for Vertex AI"
 _BUFFERS = "messages have no pools: the byte budget bounds them"
 
 
@@ -39,13 +37,7 @@ UNUSED: Final = Group(
         _unused("--model-load-gpu-limit", kinds.GPU_FRACTION, "", _GPU, repeatable=True),
         _unused("--enable-peer-access", kinds.BOOL, "true", _GPU),
         _unused("--allow-gpu-metrics", kinds.BOOL, "true", _GPU),
-        _unused("--allow-sagemaker", kinds.BOOL, "false", _SAGEMAKER),
-        _unused("--sagemaker-port", kinds.PORT, "8080", _SAGEMAKER),
-        _unused("--sagemaker-safe-port-range", kinds.PORT_RANGE, "", _SAGEMAKER),
-        _unused("--sagemaker-thread-count", kinds.COUNT, "8", _SAGEMAKER),
-        _unused("--allow-vertex-ai", kinds.BOOL, "false", _VERTEX),
-        _unused("--vertex-ai-port", kinds.PORT, "8080", _VERTEX),
-        _unused("--vertex-ai-thread-count", kinds.COUNT, "8", _VERTEX),
-        _unused("--vertex-ai-default-model", kinds.NAME, "", _VERTEX),
+        _unused("--sagemaker-thread-count", kinds.COUNT, "8", _LOOP),
+        _unused("--vertex-ai-thread-count", kinds.COUNT, "8", _LOOP),
     ),
 )
