@@ -30,8 +30,10 @@ from ..protocol.http_response import (
     JSON_CONTENT_TYPE,
     METHOD_NOT_ALLOWED,
     NOT_FOUND,
+    BinaryHeaders,
     HttpResponse,
     error_response,
+    octet_stream,
 )
 from ..protocol.http_routes import Route, RouteFault, RouteName, match
 from ..protocol.http_session import HttpFailure
@@ -58,18 +60,8 @@ CODEC_THREADS_MAX: Final = 2
 """Threads that decode and encode at the same time: both mostly hold the interpreter lock, so more
 of them would only take turns."""
 
-BINARY_CONTENT_TYPE: Final = (b"Content-Type", b"application/octet-stream")
-
-BinaryHeaders: TypeAlias = Callable[[int], list[tuple[bytes, bytes]]]
-"""Returns the headers that tell how many bytes of JSON come before binary tensors."""
-
 HttpMethod: TypeAlias = Callable[[HttpRequest, Route], Answer | Awaitable[Answer]]
 """Begins to answer one kind of call without waiting; may raise `RequestError`."""
-
-
-def octet_stream(header_length: int) -> list[tuple[bytes, bytes]]:
-    """Return the headers that a v2 response with binary tensors has."""
-    return [BINARY_CONTENT_TYPE, (b"Inference-Header-Content-Length", b"%d" % header_length)]
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, final
 from urllib.parse import quote
@@ -85,11 +86,8 @@ class HttpSagemaker:
     def admit(self, request: HttpRequest) -> HttpFailure | None:
         """Refuse a body that is too large before it is sent; see `HttpApi.admit`."""
         call = replace(request)  # what is logged is the request as it came
-        try:
-            if not isinstance(self._readdress(call, request.content_length), SagemakerCall):
-                return None  # it is answered once its body is there
-        except RequestError as error:
-            return HttpFailure(400, error.message)
+        with suppress(RequestError):  # which it is answered with once its body is there
+            self._readdress(call, request.content_length)
         failure = self._api.admit(call)
         request.received_ns = call.received_ns
         return failure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, final
 
@@ -45,12 +46,8 @@ class HttpVertexAi:
     def admit(self, request: HttpRequest) -> HttpFailure | None:
         """Refuse a body that is too large before it is sent; see `HttpApi.admit`."""
         call = replace(request)  # what is logged is the request as it came
-        try:
-            refusal = self._readdress(call, request.content_length)
-        except RequestError as error:
-            return HttpFailure(400, error.message)
-        if refusal is not None:
-            return None  # it is answered once its body is there
+        with suppress(RequestError):  # which it is answered with once its body is there
+            self._readdress(call, request.content_length)
         failure = self._api.admit(call)
         request.received_ns = call.received_ns
         return failure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from math import ceil
@@ -16,6 +16,9 @@ JOINED_BYTES_MAX: Final = 64 * 1024
 JSON_CONTENT_TYPE: Final = (b"Content-Type", b"application/json")
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+BinaryHeaders: TypeAlias = Callable[[int], list[tuple[bytes, bytes]]]
+"""Returns the headers that tell how many bytes of JSON come before binary tensors."""
 
 _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
@@ -37,6 +40,14 @@ class HttpResponse:
     status: int
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes | Sequence[Buffer] = b""
+
+
+def octet_stream(header_length: int) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a v2 response whose JSON part, of this length, has tensors behind it."""
+    return [
+        (b"Content-Type", b"application/octet-stream"),
+        (b"Inference-Header-Content-Length", b"%d" % header_length),
+    ]
 
 
 def encode_response(

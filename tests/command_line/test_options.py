@@ -135,14 +135,8 @@ UNUSED = [
     "--grpc-infer-thread-count=128",
     "--grpc-infer-allocation-pool-size=0",
     "--grpc-max-response-pool-size=1",
-    "--allow-sagemaker=true",
-    "--sagemaker-port=8081",
-    "--sagemaker-safe-port-range=8000-9000",
     "--sagemaker-thread-count=2",
-    "--allow-vertex-ai=true",
-    "--vertex-ai-port=8082",
     "--vertex-ai-thread-count=2",
-    "--vertex-ai-default-model=m",
     "--allow-gpu-metrics=false",
     "--cache-directory=x",
     "--pinned-memory-pool-byte-size=0",
@@ -162,6 +156,12 @@ OF_OTHER_TESTS = {
         for what in ("use-ssl", "use-ssl-mutual", "server-cert", "server-key", "root-cert")
     ),
     "--load-model",
+    "--allow-sagemaker",
+    "--sagemaker-port",
+    "--sagemaker-safe-port-range",
+    "--allow-vertex-ai",
+    "--vertex-ai-port",
+    "--vertex-ai-default-model",
 }
 
 

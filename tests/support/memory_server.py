@@ -21,6 +21,7 @@ from tests.support.grpc_client import GrpcClient
 from tests.support.http_client import HttpClient
 from tests.support.memory_stream import connection
 from tritrio.actors.core import Core, run_core
+from tritrio.actors.frontend import Frontend
 from tritrio.backends.base import Batch, InstancePlace
 from tritrio.options import ServerOptions
 from tritrio.parts import Parts, build_parts
@@ -118,10 +119,10 @@ class MemoryServer:
     def elapsed_s(self) -> float:
         return trio.current_time() - self.start_s
 
-    def http(self, *, capacity_bytes: float = inf) -> HttpClient:
-        """Connect over HTTP/1.1."""
+    def http(self, *, capacity_bytes: float = inf, frontend: Frontend | None = None) -> HttpClient:
+        """Connect over HTTP/1.1, to the HTTP port or to another one that speaks it."""
         end, stream = connection(capacity_bytes)
-        self.nursery.start_soon(self.parts.http.serve, stream)
+        self.nursery.start_soon((frontend or self.parts.http).serve, stream)
         client = HttpClient(end)
         self.clients.append(client)
         return client
