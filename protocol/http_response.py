@@ -43,7 +43,7 @@ class HttpResponse:
 
 
 def octet_stream(header_length: int) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a v2 response whose JSON part, of this length, has tensors behind it."""
+    """Return the headers of a v2 response with tensors behind a JSON part of this length."""
     return [
         (b"Content-Type", b"application/octet-stream"),
         (b"Inference-Header-Content-Length", b"%d" % header_length),

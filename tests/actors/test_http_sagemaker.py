@@ -307,8 +307,9 @@ async def test_of_a_load_that_fails_nothing_is_left(
         (" ", "{one}", "got an empty one"),
     ],
 )
+@pytest.mark.usefixtures("autojump_clock")
 async def test_what_cannot_be_loaded_is_refused_and_says_why(
-    name: str, url: str, fact: str, empty: Path, tmp_path: Path, autojump_clock: MockClock
+    name: str, url: str, fact: str, empty: Path, tmp_path: Path
 ) -> None:
     places = {
         "empty": empty / "none",

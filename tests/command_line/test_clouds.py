@@ -14,9 +14,8 @@ ROUTES = {"AIP_PREDICT_ROUTE": "/predict", "AIP_HEALTH_ROUTE": "/health"}
 VERTEX = VertexAiOptions(predict_route="/predict", health_route="/health")
 
 
-def parse(*arguments: str, repository: bool = True, **environment: str) -> ServerOptions:
-    required = ["--model-repository=models"] if repository else []
-    line = parse_command_line([*required, *arguments], environment)
+def parse(*arguments: str, **environment: str) -> ServerOptions:
+    line = parse_command_line(["--model-repository=models", *arguments], environment)
     assert line.warnings == ()
     return line.options
 
@@ -70,7 +69,7 @@ def test_in_vertex_ai_its_endpoint_is_on_and_http_and_grpc_are_off() -> None:
         predict_route="/predict", health_route="/health", port=83
     )
     assert (options.http_address, options.grpc_address) == (None, None)
-    assert options.metrics_address == "0.0.0.0"  # noqa: S104 - Triton's default
+    assert options.metrics_address == "0.0.0.0"
     given = parse(
         "--allow-http=true",
         "--allow-grpc=true",
@@ -88,7 +87,7 @@ def test_in_vertex_ai_its_endpoint_is_on_and_http_and_grpc_are_off() -> None:
 
 
 def test_the_repository_is_where_vertex_ai_has_put_the_models() -> None:
-    options = parse(repository=False, AIP_STORAGE_URI="/x")
+    options = parse_command_line([], {"AIP_STORAGE_URI": "/x"}).options
     assert options.model_repositories == (Path("/x"),)
     assert parse(AIP_STORAGE_URI="/x").model_repositories == (Path("models"),)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import (
+    cloud_cases,
     header_cases,
     life_cycle_cases,
     raw_grpc_cases,
@@ -27,6 +28,8 @@ from .servers import ROOT
 
 ROW = re.compile(r"^\| `([a-z-]+)` \|", re.MULTILINE)
 
+CLOUDS = [*cloud_cases.VERTEX, *cloud_cases.SAGEMAKER, *cloud_cases.models("/place")]
+
 
 def test_the_document_has_a_row_for_every_declared_difference() -> None:
     every: list[Case[Any]] = [
@@ -43,6 +46,7 @@ def test_the_document_has_a_row_for_every_declared_difference() -> None:
         *life_cycle_cases.NOT_EXPLICIT,
         *trace_cases.HTTP,
         *trace_cases.GRPC,
+        *CLOUDS,
     ]
     declared = {case.expected.why for case in every if isinstance(case.expected, Differs)}
     declared |= {test_statistics.FAILURES_ROW, test_statistics.RESPONSES_ROW}
@@ -73,6 +77,9 @@ def test_no_two_cases_of_a_kind_have_the_same_name() -> None:
         test_python_api.CALLS,
         test_life_cycle.STEPS,
         life_cycle_cases.NOT_EXPLICIT,
+        cloud_cases.VERTEX,
+        cloud_cases.SAGEMAKER,
+        cloud_cases.models("/place"),
         trace_cases.HTTP,
         trace_cases.GRPC,
     ]
