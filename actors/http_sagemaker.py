@@ -40,6 +40,9 @@ from .sagemaker_models import SagemakerModels
 
 ROUTES: Final = "ping, invocations, or models"
 
+LOAD_BYTES_MAX: Final = 64 * 1024
+"""A request to load has a name and a path, which file systems keep below 5 KiB together."""
+
 
 @dataclass(frozen=True, slots=True)
 class SagemakerSettings:
@@ -65,7 +68,6 @@ class HttpSagemaker:
       models: Loads and unloads models.
       settings: What the platform says.
       restricted: The calls that need a key; None for none.
-      input_bytes_max: Most bytes of a request to load.
     """
 
     def __init__(
@@ -75,17 +77,15 @@ class HttpSagemaker:
         settings: SagemakerSettings,
         *,
         restricted: RestrictedRoutes | None,
-        input_bytes_max: int,
     ) -> None:
         self._api = api
         self._models = models
         self._settings = settings
         self._restricted = restricted
-        self._input_bytes_max = input_bytes_max
 
     def admit(self, request: HttpRequest) -> HttpFailure | None:
         """Refuse a body that is too large before it is sent; see `HttpApi.admit`."""
-        call = replace(request)  # what is logged is the request as it came
+        call = replace(request)  # `start` needs it as it came
         with suppress(RequestError):  # which it is answered with once its body is there
             self._readdress(call, request.content_length)
         failure = self._api.admit(call)
@@ -182,12 +182,11 @@ class HttpSagemaker:
         return response
 
     async def _load(self, request: HttpRequest) -> HttpResponse:
-        size = len(request.body)
-        if size > self._input_bytes_max:
+        if len(request.body) > LOAD_BYTES_MAX:
             return error_response(
                 400,
-                f"a request to load a model may have {self._input_bytes_max} bytes "
-                f"(--http-max-input-size), got {size}",
+                f"a request to load a model may have {LOAD_BYTES_MAX} bytes, got "
+                f"{len(request.body)}",
             )
         try:
             await self._models.load(*parse_load_body(request.body))

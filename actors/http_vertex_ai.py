@@ -45,7 +45,7 @@ class HttpVertexAi:
 
     def admit(self, request: HttpRequest) -> HttpFailure | None:
         """Refuse a body that is too large before it is sent; see `HttpApi.admit`."""
-        call = replace(request)  # what is logged is the request as it came
+        call = replace(request)  # `start` needs it as it came
         with suppress(RequestError):  # which it is answered with once its body is there
             self._readdress(call, request.content_length)
         failure = self._api.admit(call)

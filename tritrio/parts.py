@@ -173,7 +173,6 @@ def build_parts(
                 SagemakerModels(core.registers, core.run_in_thread),
                 options.sagemaker.settings,
                 restricted=rules.http_restricted,
-                input_bytes_max=options.http_input_bytes_max,
             )
         )
     if options.vertex_ai is not None:

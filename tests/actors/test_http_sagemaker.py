@@ -204,6 +204,12 @@ async def test_restrictions_and_the_limit_of_input_hold_here_too(
 # Many models.
 
 
+async def test_a_request_to_load_is_short(empty: Path, autojump_clock: MockClock) -> None:
+    async with memory_server(empty, sagemaker=options(), model_control="explicit") as server:
+        answer = await Platform(server).load("x" * 70_000, "/x")
+        assert (answer.status, "may have 65536 bytes" in answer.json["error"]) == (400, True)
+
+
 async def test_a_model_is_loaded_under_the_name_that_the_platform_gives_it(
     empty: Path, archive: Path, autojump_clock: MockClock
 ) -> None:
