@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -78,5 +78,12 @@ class RegistersModels(StartsControl, Protocol):
             ALREADY_EXISTS if the directory or one of the names is known.
         """
 
-    def unregister(self, repository: Path) -> None:
-        """Have the models of a directory found no more; what is loaded of them goes on."""
+    def unregister(self, repository: Path) -> Collection[str]:
+        """Have the models of a directory found no more; what is loaded of them goes on.
+
+        Returns:
+          Their names.
+        """
+
+    async def unloaded(self, names: Collection[str]) -> None:
+        """Wait until the versions of these models that run now have ended."""

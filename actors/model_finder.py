@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
@@ -88,9 +88,9 @@ class ModelFinder:
             return
         raise RequestError(ErrorCode.ALREADY_EXISTS, f"{what} is registered already")
 
-    def unregister(self, repository: Path) -> None:
-        """Find the models of a repository no more that was registered."""
-        del self._registered[repository]
+    def unregister(self, repository: Path) -> Collection[str]:
+        """Find the models of a repository no more that was registered; return their names."""
+        return self._registered.pop(repository).keys()
 
     async def names(self) -> list[str]:
         """Return the names of all models.

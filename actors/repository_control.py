@@ -7,7 +7,7 @@ run one after the other, in the order in which they were asked for (see `_operat
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -116,9 +116,15 @@ class RepositoryControl:
                 )
         finder.register(repository, models)
 
-    def unregister(self, repository: Path) -> None:
+    def unregister(self, repository: Path) -> Collection[str]:
         """Have the models of a directory found no more; see `RegistersModels`."""
-        self._repository.finder.unregister(repository)
+        return self._repository.finder.unregister(repository)
+
+    async def unloaded(self, names: Collection[str]) -> None:
+        """Wait until what runs of these models has ended; see `RegistersModels`."""
+        for running in list(self._repository.models.alive):
+            if running.version.name in names:
+                await running.ended.wait()
 
     def _check_open(self, doing: str, name: str) -> None:
         if not self._explicit:

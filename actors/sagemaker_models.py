@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import final
 
@@ -76,19 +77,28 @@ class SagemakerModels:
             raise outcome[0]
 
     async def unload(self, name: str) -> None:
-        """Begin to unload a model of `loaded`, and those that came with it; see `ModelControl`."""
-        ended = trio.Event()
-        del self.loaded[name]
-        self._forget(name, lambda _: ended.set())
-        await ended.wait()
+        """Unload a model of `loaded`, and those that came with it; return once that has ended.
 
-    def _forget(self, name: str, done: Done) -> None:
-        """Have a model unloaded, as far as it is loaded, and not found any more."""
-        self._control.unregister(self._places.pop(name))
+        Their requests in flight finish first.
+        """
+        begun = trio.Event()
+        del self.loaded[name]
+        names = self._forget(name, lambda _: begun.set())
+        await begun.wait()
+        await self._control.unloaded(names)
+
+    def _forget(self, name: str, done: Done) -> Collection[str]:
+        """Have a model unloaded, as far as it is loaded, and not found any more.
+
+        Returns:
+          Its name, and those of the models that came with it.
+        """
+        names = self._control.unregister(self._places.pop(name))
         try:
             self._control.start_unload(name, True, done)
         except RequestError as error:  # the server is exiting, which unloads it as well
             done(error)
+        return names
 
 
 def _look_into(name: str, url: str) -> tuple[Path, dict[str, Path]]:

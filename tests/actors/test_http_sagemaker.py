@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.http_client import HttpClient, Response, infer_body, request_bytes
 from tests.support.memory_server import MemoryServer, memory_server, write_models
@@ -281,6 +281,22 @@ async def test_an_ensemble_comes_and_goes_with_its_models(
         assert (await platform.ask("/models/hash", method="DELETE")).status == 200
         await trio.sleep(1)
         assert index(server) == {}
+
+
+async def test_an_unload_is_answered_once_the_last_request_and_the_model_have_ended(
+    empty: Path, archive: Path, autojump_clock: MockClock
+) -> None:
+    async with memory_server(
+        empty, seconds={"hash": 2.0}, sagemaker=options(), model_control="explicit"
+    ) as server:
+        busy, platform = Platform(server), Platform(server)
+        await platform.load("hash", archive)
+        start_s = trio.current_time()
+        busy.client.send(request_bytes("/models/hash/invoke", BODY))
+        await wait_all_tasks_blocked()
+        gone = await platform.ask("/models/hash", method="DELETE")
+        assert (gone.status, gone.at_s - start_s) == (200, 2.0)
+        assert (await busy.client.response()).rows == [[7, 8]]
 
 
 async def test_of_a_load_that_fails_nothing_is_left(
