@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
-from urllib.parse import quote
 
-from ..protocol.cloud_calls import model_path, no_such_route, readdress
+from ..protocol.cloud_calls import no_such_route, readdress
 from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.http_request import HttpRequest
 from ..protocol.http_response import (
@@ -26,6 +25,7 @@ from ..protocol.sagemaker import (
     TARGET_MODEL,
     SagemakerCall,
     SagemakerName,
+    SagemakerSettings,
     failure_status,
     match,
     model_body,
@@ -40,23 +40,11 @@ from .sagemaker_models import SagemakerModels
 
 ROUTES: Final = "ping, invocations, or models"
 
+PASSED_ON: Final = {SagemakerName.PING, SagemakerName.INVOCATIONS, SagemakerName.INVOKE}
+"""What the REST handler answers."""
+
 LOAD_BYTES_MAX: Final = 64 * 1024
 """A request to load has a name and a path, which file systems keep below 5 KiB together."""
-
-
-@dataclass(frozen=True, slots=True)
-class SagemakerSettings:
-    """What the platform tells the server.
-
-    Attributes:
-      default_model: The model that `/invocations` is for; "" if nobody said it.
-      inference_type: The call that `/invocations` is: "infer", "generate" or "generate_stream".
-      ping_mode: Whether `/ping` asks for a server that is "ready", or one that is "live".
-    """
-
-    default_model: str = ""
-    inference_type: str = "infer"
-    ping_mode: str = "ready"
 
 
 @final
@@ -85,28 +73,33 @@ class HttpSagemaker:
 
     def admit(self, request: HttpRequest) -> HttpFailure | None:
         """Refuse a body that is too large before it is sent; see `HttpApi.admit`."""
-        call = replace(request)  # `start` needs it as it came
+        head = replace(request)  # `start` needs it as it came
         with suppress(RequestError):  # which it is answered with once its body is there
-            self._readdress(call, request.content_length)
-        failure = self._api.admit(call)
-        request.received_ns = call.received_ns
+            call = match(request.method, request.path)
+            if isinstance(call, SagemakerCall):
+                self._readdress(head, call, request.content_length)
+        failure = self._api.admit(head)
+        request.received_ns = head.received_ns
         return failure
 
     def start(self, request: HttpRequest) -> Answer | Awaitable[Answer]:
         """Begin to answer a request, without waiting; see `HttpApi.start`."""
         try:
-            call = self._readdress(request, len(request.body))
+            call = match(request.method, request.path)
+            if call is RouteFault.METHOD_NOT_ALLOWED:
+                return METHOD_NOT_ALLOWED
+            if isinstance(call, RouteFault):
+                return no_such_route(request, ROUTES)
+            if self._restricted is not None:  # before anything is said of a model
+                asked = replace(request, path=self._settings.v2_call(call).path)
+                refusal = self._restricted.refusal(asked)
+                if refusal is not None:
+                    return error_response(403, refusal)
+            if call.name in PASSED_ON:
+                return self._pass_on(call, request)
         except RequestError as error:
             return refused(error)
-        if not isinstance(call, SagemakerCall):
-            return call
-        if call.name in (SagemakerName.PING, SagemakerName.INVOCATIONS):
-            return self._api.start(request)
-        if self._restricted is not None:
-            refusal = self._restricted.refusal(request)
-            if refusal is not None:
-                return error_response(403, refusal)
-        return self._start_model(call, request)
+        return self._manage(call, request)
 
     def finish(
         self, request: InferRequest, response: InferResponse
@@ -114,65 +107,45 @@ class HttpSagemaker:
         """Return the HTTP response to an inference; see `HttpApi.finish`."""
         return self._api.finish(request, response)
 
-    def _readdress(
-        self, request: HttpRequest, body_bytes: int | None
-    ) -> SagemakerCall | HttpResponse:
-        """Make a request that of the v2 call that does the same, or return why it is none.
+    def _readdress(self, request: HttpRequest, call: SagemakerCall, body_bytes: int | None) -> None:
+        """Make a request that of the v2 call that does the same.
 
         Raises:
-          RequestError: INVALID_ARG; its path or its Content-Type is at fault.
+          RequestError: INVALID_ARG; its Content-Type is at fault.
         """
-        call = match(request.method, request.path)
-        if call is RouteFault.METHOD_NOT_ALLOWED:
-            return METHOD_NOT_ALLOWED
-        if isinstance(call, RouteFault):
-            return no_such_route(request, ROUTES)
-        settings = self._settings
-        length: bytes | None = None
-        match call.name:
-            case SagemakerName.PING:
-                v2 = b"GET", b"/v2/health/" + settings.ping_mode.encode()
-            case SagemakerName.INVOCATIONS:
-                if not settings.default_model:
-                    return error_response(
-                        404,
-                        "the model of /invocations is not known: "
-                        "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME is not set",
-                    )
-                v2 = b"POST", model_path(settings.default_model, settings.inference_type)
-            case SagemakerName.INVOKE:
-                target = request.headers.get(TARGET_MODEL, b"").decode("utf-8", "replace")
-                v2 = b"POST", model_path(target or call.model, "infer")
-            case SagemakerName.LOAD | SagemakerName.UNLOAD:
-                name = quote(call.model or "-", safe="").encode()
-                v2 = b"POST", b"/v2/repository/models/%b/%b" % (name, call.name.value.encode())
-            case SagemakerName.LIST | SagemakerName.GET:
-                v2 = b"POST", b"/v2/repository/index"
-        if call.name in (SagemakerName.INVOCATIONS, SagemakerName.INVOKE):
-            length = BINARY.length_of(request, body_bytes)
-        readdress(request, *v2, length)
-        return call
+        v2_call = self._settings.v2_call(call, request.headers.get(TARGET_MODEL, b""))
+        readdress(request, v2_call, BINARY.length_of(request, body_bytes))
 
-    # Models on request.
+    def _pass_on(self, call: SagemakerCall, request: HttpRequest) -> Answer | Awaitable[Answer]:
+        """Have the REST handler answer."""
+        if call.name is SagemakerName.INVOCATIONS and not self._settings.default_model:
+            return error_response(
+                404,
+                "the model of /invocations is not known: SAGEMAKER_TRITON_DEFAULT_MODEL_NAME is "
+                "not set",
+            )
+        if call.name is SagemakerName.INVOKE and call.model not in self._models.loaded:
+            return _not_loaded(call.model)
+        self._readdress(request, call, len(request.body))
+        if call.name is SagemakerName.INVOKE:
+            return self._invoke(request)
+        return self._api.start(request)
 
-    def _start_model(
+    def _manage(
         self, call: SagemakerCall, request: HttpRequest
-    ) -> HttpResponse | Awaitable[Answer]:
+    ) -> HttpResponse | Awaitable[HttpResponse]:
+        """Answer what is asked about models that come and go."""
         loaded = self._models.loaded
-        match call.name:
-            case SagemakerName.LIST:
-                return HttpResponse(200, [JSON_CONTENT_TYPE], models_body(loaded))
-            case SagemakerName.LOAD:
-                return self._load(request)
+        if call.name is SagemakerName.LIST:
+            return HttpResponse(200, [JSON_CONTENT_TYPE], models_body(loaded))
+        if call.name is SagemakerName.LOAD:
+            return self._load(request)
         if call.model not in loaded:
-            return error_response(404, f"model {quoted(call.model)} is not loaded")
-        match call.name:
-            case SagemakerName.GET:
-                body = model_body(call.model, loaded[call.model])
-                return HttpResponse(200, [JSON_CONTENT_TYPE], body)
-            case SagemakerName.UNLOAD:
-                return self._unload(call.model)
-        return self._invoke(request)
+            return _not_loaded(call.model)
+        if call.name is SagemakerName.UNLOAD:
+            return self._unload(call.model)
+        body = model_body(call.model, loaded[call.model])
+        return HttpResponse(200, [JSON_CONTENT_TYPE], body)
 
     async def _invoke(self, request: HttpRequest) -> HttpResponse | HttpStream:
         response = await self._api.handle(request)
@@ -198,3 +171,7 @@ class HttpSagemaker:
     async def _unload(self, name: str) -> HttpResponse:
         await self._models.unload(name)
         return HttpResponse(200)
+
+
+def _not_loaded(name: str) -> HttpResponse:
+    return error_response(404, f"model {quoted(name)} is not loaded")

@@ -90,7 +90,7 @@ class HttpVertexAi:
                     f"such as v2/models/MODEL/stats, got {quoted(value)}",
                 )
         assert not isinstance(call, VertexAiFault)
-        readdress(request, call.method, call.path, BINARY.length_of(request, body_bytes))
+        readdress(request, call, BINARY.length_of(request, body_bytes))
         return None
 
     async def _scrape(self) -> HttpResponse:

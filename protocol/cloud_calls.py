@@ -7,6 +7,7 @@ handler answers both. Source: the SageMaker and Vertex AI endpoints of Triton.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final, final
 from urllib.parse import quote
 
@@ -22,6 +23,19 @@ DIGITS_MAX: Final = 19
 _NOT_PASSED_ON: Final = frozenset({HEADER_LENGTH, b"accept-encoding"})
 """Headers that mean nothing to these endpoints: they have another one for the length of the JSON
 part, and what stands between them and their clients may not tell those how an answer is coded."""
+
+
+@dataclass(frozen=True, slots=True)
+class V2Call:
+    """A call of the v2 protocol.
+
+    Attributes:
+      method: Its method.
+      path: Its path, percent-encoded.
+    """
+
+    method: bytes
+    path: bytes
 
 
 @final
@@ -75,22 +89,19 @@ class BinaryType:
         return [(b"Content-Type", f"{self._name};json-header-size={header_length}".encode())]
 
 
-def readdress(
-    request: HttpRequest, method: bytes, path: bytes, header_length: bytes | None = None
-) -> None:
+def readdress(request: HttpRequest, call: V2Call, header_length: bytes | None = None) -> None:
     """Make a request that of a v2 call; nothing but method, path and headers changes.
 
     Args:
       request: The request; its raw headers, in which keys are looked for, stay.
-      method: The method of the call.
-      path: Its path, percent-encoded.
+      call: The call.
       header_length: What `BinaryType.length_of` returned.
     """
     headers = {name: value for name, value in request.headers.items() if name not in _NOT_PASSED_ON}
     if header_length is not None:
         headers[HEADER_LENGTH] = header_length
-    request.method = method
-    request.path = path
+    request.method = call.method
+    request.path = call.path
     request.headers = headers
 
 

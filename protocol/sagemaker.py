@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+from urllib.parse import quote
 
 import orjson
 
-from .cloud_calls import BinaryType
+from .cloud_calls import BinaryType, V2Call, model_path
 from .errors import invalid_argument
 from .http_routes import RouteFault, decode_name
 from .tensors import Buffer
@@ -53,6 +54,45 @@ class SagemakerCall:
 
     name: SagemakerName
     model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SagemakerSettings:
+    """What the platform tells the server.
+
+    Attributes:
+      default_model: The model that `/invocations` is for; "" if nobody said it.
+      inference_type: What `/invocations` is, of `INFERENCE_TYPES`.
+      ping_mode: What `/ping` asks, of `PING_MODES`.
+    """
+
+    default_model: str = ""
+    inference_type: str = "infer"
+    ping_mode: str = "ready"
+
+    def v2_call(self, call: SagemakerCall, target: bytes = b"") -> V2Call:
+        """Return the call of the v2 protocol that does the same.
+
+        Args:
+          call: The call.
+          target: The value of the header `TARGET_MODEL`: the model of an invocation, where that is
+            not the one in the path, but a step of it.
+        """
+        match call.name:
+            case SagemakerName.PING:
+                return V2Call(b"GET", b"/v2/health/" + self.ping_mode.encode())
+            case SagemakerName.INVOCATIONS:
+                return V2Call(b"POST", model_path(self.default_model, self.inference_type))
+            case SagemakerName.INVOKE:
+                model = target.decode("utf-8", "replace") or call.model
+                return V2Call(b"POST", model_path(model, "infer"))
+            case SagemakerName.LOAD | SagemakerName.UNLOAD:
+                # A request to load has the name in its body, which does not matter for its kind.
+                name = quote(call.model or "-", safe="").encode()
+                path = b"/v2/repository/models/%b/%b" % (name, call.name.value.encode())
+                return V2Call(b"POST", path)
+            case SagemakerName.LIST | SagemakerName.GET:
+                return V2Call(b"POST", b"/v2/repository/index")
 
 
 _ROUTES: Final = tuple(

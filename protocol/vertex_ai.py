@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from .cloud_calls import BinaryType, model_path
+from .cloud_calls import BinaryType, V2Call, model_path
 from .errors import RequestError
 from .http_request import HttpRequest
 from .http_routes import RouteName, find
@@ -57,20 +57,8 @@ class VertexAiFault(Enum):
     METHOD_NOT_ALLOWED = "the route takes another method"
 
 
-@dataclass(frozen=True, slots=True)
-class V2Call:
-    """A call of the v2 protocol.
-
-    Attributes:
-      method: Its method.
-      path: Its path, percent-encoded; b"" for the metrics, which have a port of their own.
-    """
-
-    method: bytes
-    path: bytes
-
-
 METRICS: Final = V2Call(b"GET", b"")
+"""The metrics, which have a port of their own in place of a path."""
 
 
 @dataclass(frozen=True, slots=True)

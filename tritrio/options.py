@@ -8,9 +8,9 @@ from pathlib import Path
 
 from .actors._keep_alive_policy import GrpcKeepAlive
 from .actors.core import BYTE_BUDGET_DEFAULT
-from .actors.http_sagemaker import SagemakerSettings
 from .memory.cache_config import CacheConfig
 from .protocol.log_settings import LogSettings
+from .protocol.sagemaker import SagemakerSettings
 
 __all__ = ["GrpcKeepAlive", "LogSettings", "ServerOptions", "TlsOptions"]
 

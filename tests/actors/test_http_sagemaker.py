@@ -12,11 +12,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.http_client import HttpClient, Response, infer_body, request_bytes
 from tests.support.memory_server import MemoryServer, memory_server, write_models
-from tritrio.actors.http_sagemaker import SagemakerSettings
 from tritrio.actors.routing_table import ModelState
 from tritrio.actors.sagemaker_models import SagemakerModels
 from tritrio.options import SagemakerOptions
 from tritrio.protocol.errors import ErrorCode, RequestError
+from tritrio.protocol.sagemaker import SagemakerSettings
 
 BINARY = "application/vnd.sagemaker-triton.binary+json"
 BODY = infer_body([[7, 8]])
@@ -196,6 +196,7 @@ async def test_restrictions_and_the_limit_of_input_hold_here_too(
         body = orjson.dumps({"model_name": "a", "url": str(archive)})
         assert (await platform.ask("/models", body, "K: v")).status == 200
         assert (await platform.ask("/models/a/invoke", BODY)).status == 403
+        assert (await platform.ask("/models/none/invoke", BODY)).status == 403
         assert (await platform.ask("/models/a/invoke", BODY, "K: v")).status == 200
         large = await platform.ask("/models", body + b" " * 1000, "K: v")
         assert (large.status, "--http-max-input-size" in large.json["error"]) == (400, True)

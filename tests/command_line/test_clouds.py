@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tritrio.actors.http_sagemaker import SagemakerSettings
 from tritrio.command_line.assembly import parse_command_line
 from tritrio.options import SagemakerOptions, ServerOptions, VertexAiOptions
+from tritrio.protocol.sagemaker import SagemakerSettings
 
 ROUTES = {"AIP_PREDICT_ROUTE": "/predict", "AIP_HEALTH_ROUTE": "/health"}
 VERTEX = VertexAiOptions(predict_route="/predict", health_route="/health")

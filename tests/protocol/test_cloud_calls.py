@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.protocol.cloud_requests import http_request
-from tritrio.protocol.cloud_calls import BinaryType, model_path, readdress
+from tritrio.protocol.cloud_calls import BinaryType, V2Call, model_path, readdress
 from tritrio.protocol.errors import RequestError
 from tritrio.protocol.http_routes import RouteName, find
 
@@ -67,13 +67,13 @@ def test_a_request_becomes_that_of_another_call_and_keeps_what_it_was_sent_with(
     }
     request = http_request("PUT", "/x", headers, b"body")
     shared, raw = request.headers, list(request.raw_headers)
-    readdress(request, b"POST", b"/v2")
+    readdress(request, V2Call(b"POST", b"/v2"))
     assert (request.method, request.path, request.target) == (b"POST", b"/v2", b"/x")
     kept = {"host", "content-length", "k", "content-encoding"}
     assert {name.decode() for name in request.headers} == kept
     assert request.raw_headers == raw
     assert b"accept-encoding" in shared  # other requests have it, too
-    readdress(request, b"POST", b"/v2", b"3")
+    readdress(request, V2Call(b"POST", b"/v2"), b"3")
     assert request.headers[b"inference-header-content-length"] == b"3"
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from tritrio.protocol.cloud_calls import V2Call
 from tritrio.protocol.errors import ErrorCode, RequestError
-from tritrio.protocol.http_routes import RouteFault
+from tritrio.protocol.http_routes import RouteFault, RouteName, find
 from tritrio.protocol.sagemaker import (
     SagemakerCall,
     SagemakerName,
+    SagemakerSettings,
     check_place,
     failure_status,
     match,
@@ -43,6 +45,40 @@ from tritrio.protocol.sagemaker import (
 )
 def test_a_method_and_a_path_mean_one_call(method: str, path: str, expected: object) -> None:
     assert match(method.encode(), path.encode()) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "method", "path"),
+    [
+        (SagemakerCall(SagemakerName.PING), b"GET", b"/v2/health/live"),
+        (SagemakerCall(SagemakerName.INVOCATIONS), b"POST", b"/v2/models/a%20b/generate"),
+        (SagemakerCall(SagemakerName.INVOKE, "c"), b"POST", b"/v2/models/c/infer"),
+        (SagemakerCall(SagemakerName.LIST), b"POST", b"/v2/repository/index"),
+        (SagemakerCall(SagemakerName.GET, "c"), b"POST", b"/v2/repository/index"),
+        (
+            SagemakerCall(SagemakerName.UNLOAD, "c/d"),
+            b"POST",
+            b"/v2/repository/models/c%2Fd/unload",
+        ),
+    ],
+)
+def test_each_call_is_one_of_the_v2_protocol(
+    call: SagemakerCall, method: bytes, path: bytes
+) -> None:
+    settings = SagemakerSettings("a b", "generate", "live")
+    assert settings.v2_call(call) == V2Call(method, path)
+
+
+def test_a_request_to_load_is_a_load_whatever_its_model() -> None:
+    call = SagemakerSettings().v2_call(SagemakerCall(SagemakerName.LOAD))
+    route = find(call.path)
+    assert route is not None
+    assert route.name is RouteName.MODEL_LOAD
+
+
+def test_an_invocation_may_be_for_a_step_of_its_model() -> None:
+    call = SagemakerCall(SagemakerName.INVOKE, "c")
+    assert SagemakerSettings().v2_call(call, b"x/y").path == b"/v2/models/x%2Fy/infer"
 
 
 def test_a_name_with_a_bad_escape_is_refused() -> None:

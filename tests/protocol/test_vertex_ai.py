@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.protocol.cloud_requests import http_request
-from tritrio.protocol.vertex_ai import METRICS, V2Call, VertexAiFault, VertexAiRoutes
+from tritrio.protocol.cloud_calls import V2Call
+from tritrio.protocol.vertex_ai import METRICS, VertexAiFault, VertexAiRoutes
 
 ROUTES = VertexAiRoutes(b"/predict", b"/health", "m")
 HEADER = "x-vertex-ai-triton-redirect"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ..actors.http_sagemaker import SagemakerSettings
 from ..options import SagemakerOptions, VertexAiOptions
-from ..protocol.sagemaker import INFERENCE_TYPES, PING_MODES
+from ..protocol.sagemaker import INFERENCE_TYPES, PING_MODES, SagemakerSettings
 from . import kinds
 from .errors import CommandLineError
 from .option import Group, Option
