@@ -149,7 +149,7 @@ class HttpSagemaker:
 
     async def _invoke(self, request: HttpRequest) -> HttpResponse | HttpStream:
         response = await self._api.handle(request)
-        if isinstance(response, HttpResponse) and response.status not in {200, 403}:
+        if isinstance(response, HttpResponse) and response.status != 200:
             assert isinstance(response.body, bytes)
             response.status = failure_status(response.body.decode())
         return response
