@@ -151,7 +151,7 @@ class HttpSagemaker:
         response = await self._api.handle(request)
         if isinstance(response, HttpResponse) and response.status != 200:
             assert isinstance(response.body, bytes)
-            response.status = failure_status(response.body.decode())
+            return replace(response, status=failure_status(response.body.decode()))
         return response
 
     async def _load(self, request: HttpRequest) -> HttpResponse:
