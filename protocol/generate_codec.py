@@ -17,7 +17,7 @@ from .model_spec import InputSpec, ModelSpec
 from .request_parameters import take_parameters
 from .requests import InferRequest, InferResponse
 from .tensors import Buffer, Shape
-from .wording import quoted, shape_text, shown
+from .wording import names_text, quoted, shape_text, shown
 
 PARAMETERS: Final = "parameters"
 """The member that holds nothing but parameters."""
@@ -92,6 +92,12 @@ def decode_generate(
                 f"bytes, over the limit of {limit_bytes} bytes set by --http-max-input-size"
             )
         request.inputs[key] = tensor
+    for key, value in given.items():
+        if type(value) is list:
+            raise invalid_argument(
+                f"{quoted(key)} must be one of the inputs {names_text(inputs)} to have elements, "
+                f"got {shown(value)} for a parameter"
+            )
     take_parameters(request, given, grpc=False)
     return request
 

@@ -47,9 +47,11 @@ def test_sagemaker_is_told_by_options_and_by_its_environment() -> None:
     assert options.http_address == "127.0.0.1"
 
 
-def test_an_endpoint_beside_a_unix_socket_is_served_everywhere() -> None:
+def test_other_ports_beside_a_unix_socket_are_for_this_machine_alone() -> None:
     options = parse("--allow-sagemaker=true", "--http-address=unix:/a")
-    assert options.sagemaker == SagemakerOptions()
+    assert options.sagemaker == SagemakerOptions(address="127.0.0.1")
+    assert options.metrics_address == "127.0.0.1"
+    assert parse("--metrics-address=::", "--http-address=unix:/a").metrics_address == "::"
 
 
 def test_vertex_ai_needs_its_routes() -> None:

@@ -32,6 +32,7 @@ def test_a_script_asks_a_model() -> None:
         assert server.model("double").config()["name"] == "double"
         assert server.model("double").metadata()["versions"] == ["1"]
         assert server.model("double").statistics() == server.statistics()
+        assert "# TYPE nv_inference_count counter\n" in server.metrics()
         assert 'nv_inference_count{model="double",version="1"} 1.0' in server.metrics()
         assert server.metadata()["name"] == "triton"
 

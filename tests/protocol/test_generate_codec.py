@@ -113,7 +113,10 @@ def test_elements_that_fit_no_shape_are_refused(batch: int, dims: list[int], cou
         ({"A": 2**31}, "input 'A' must hold integers"),
         ({"TEXT": 5}, "input 'TEXT' must hold strings"),
         ({"HALF": 1.5}, "input 'HALF' of datatype FP16 has no JSON form"),
-        ({"x": [1]}, "parameter 'x' must be"),
+        (
+            {"TXET": ["a"]},
+            "'TXET' must be one of the inputs ['A', 'TEXT', 'HALF'] to have elements",
+        ),
         ({"x": {"y": 1}}, "parameter 'x' must be"),
         ({"x": None}, "parameter 'x' must be"),
         ({"x": 2**63}, "parameter 'x' must be"),

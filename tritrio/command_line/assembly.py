@@ -19,6 +19,7 @@ from .tables import OPTIONS
 UNIX: Final = "unix:"
 """In front of an address that is a path."""
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - Triton's default
+LOOPBACK: Final = "127.0.0.1"
 _WILDCARDS: Final = {ANY_ADDRESS, "::"}
 _NESTED: Final[dict[str, Callable[..., Any]]] = {
     "log": LogSettings,
@@ -152,8 +153,11 @@ def _backend_settings(given: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def _beside(http_address: str) -> str:
-    """Return the address of other services: where HTTP is, but a path holds one service only."""
-    return ANY_ADDRESS if http_address.startswith(UNIX) else http_address
+    """Return the address of other services: where HTTP is.
+
+    A path holds one service only; whoever chose one lets nobody in from outside.
+    """
+    return LOOPBACK if http_address.startswith(UNIX) else http_address
 
 
 def _tls(given: Mapping[str, Any], protocol: str) -> TlsOptions | None:

@@ -16,7 +16,7 @@ METRICS: Final = Group(
             "--metrics-address",
             kinds.ADDRESS,
             "",
-            "address to listen on; by default the HTTP address",
+            "address to listen on; by default the HTTP address, or 127.0.0.1 beside a unix socket",
         ),
         Option(
             "--metrics-port",

@@ -10,10 +10,10 @@ from typing import Any, Final, Self, Unpack, final
 
 import orjson
 import trio
-from prometheus_client import generate_latest
 
 from ..actors.core import Core
 from ..actors.inference import refuse_decoupled, submit
+from ..actors.metrics_collector import render
 from ..actors.model_control import LoadOverride
 from ..actors.reply import Reply
 from ..actors.routing_table import ModelVersion
@@ -169,7 +169,7 @@ class Server:
 
     def metrics(self) -> str:
         """Return every metric as Prometheus text."""
-        return generate_latest(self._parts.metrics).decode()
+        return render(self._parts.metrics).decode()
 
 
 @final
