@@ -113,3 +113,54 @@ async def _begin(nursery: trio.Nursery, change: object) -> None:
 
     nursery.start_soon(run)
     await asked.wait()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.booleans(), st.random_module())
+def test_no_request_notices_that_instances_come_and_go(
+    seed: int, limited: bool, schedule: object
+) -> None:
+    del schedule
+    chance = random.Random(seed)
+
+    def group(count: int) -> str:
+        needs = 'rate_limiter { resources { name: "R" count: 1 } }'
+        return IDENTITY + f"instance_group [ {{ kind: KIND_CPU count: {count} {needs} }} ]"
+
+    async def scenario() -> None:
+        with tempfile.TemporaryDirectory() as place:
+            repository = Path(place)
+            add_model(repository, "a", group(2))
+            devices = FakeDevices(lambda *_: chance.choice([0.0, 0.1, 2.0]), other_s=1.0)
+            async with controlled(
+                repository,
+                device_factory=devices,
+                startup_models=("a",),
+                rate_limits={("R", None): 2} if limited else None,
+            ) as core:
+                version = core.router.table.find("a")
+                answered, sending, count = 0, True, 2
+
+                async def send() -> None:
+                    nonlocal answered
+                    while sending:
+                        assert (await answer(core, "a")).error is None
+                        answered += 1
+                        await trio.sleep(chance.choice([0.0, 0.05, 0.3]))
+
+                async with trio.open_nursery() as nursery:
+                    for _ in range(4):
+                        nursery.start_soon(send)
+                    for _ in range(8):
+                        count = chance.choice([each for each in range(1, 6) if each != count])
+                        configure(repository, "a", group(count))
+                        await core.control.load("a")
+                        await trio.sleep(chance.choice([0.0, 0.5, 3.0]))
+                    sending = False
+                await trio.sleep(10)
+                assert core.router.table.find("a") is version
+                assert version.statistics.success.count == answered >= 4
+                assert sum(not device.stopped for device in devices.made) == count
+            assert all(device.stopped for device in devices.made)
+
+    run_virtually(scenario)
