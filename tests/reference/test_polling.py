@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from .cases import Case
-from .http_api_cases import post
+from .http_api_cases import get, post
 from .http_exchange import exchange
+from .http_requests import infer, tensor
 from .repository import ECHO
 from .servers import Server, Servers, start_ours, start_reference, why_no_reference
 
@@ -140,3 +141,21 @@ def test_neither_loads_or_unloads_on_request(polling: Servers) -> None:
     for path in ("load", "unload"):
         case = Case(path, post(f"/v2/repository/models/a/{path}"), 503)
         assert [exchange(server, case).status for server in polling] == [503, 503]
+
+
+def test_instances_are_changed_in_the_model_that_runs(polling: Servers, repository: Path) -> None:
+    case = Case("infer", infer({"inputs": [tensor("IN", "INT32", [1, 2, 3])]}, "a"), 200)
+    assert [exchange(server, case).status for server in polling] == [200, 200]
+    group = "instance_group [ { count: 2 kind: KIND_CPU } ]"
+    put(repository, "a/config.pbtxt", {"a/config.pbtxt": TENSORS + group})
+    for server in polling:
+        config = Case("config", get("/v2/models/a/config"), 200)
+        for _ in range(ATTEMPTS_MAX):
+            if exchange(server, config).json["instance_group"][0]["count"] == 2:
+                break
+            assert not server.ended_within(ATTEMPT_INTERVAL_S), server.log_tail()
+        else:
+            pytest.fail(f"no second instance came:\n{server.log_tail()}")
+        stats = exchange(server, Case("statistics", get("/v2/models/a/stats"), 200)).json
+        shown = {each["version"]: each["inference_count"] for each in stats["model_stats"]}
+        assert shown["1"] == 1, server.log_tail()
