@@ -19,6 +19,7 @@ from tests.support.controlling import (
     index,
 )
 from tests.support.fake_device import FakeDevices
+from tritrio.actors._device_link import Device
 from tritrio.actors.core import Core
 from tritrio.actors.reply import Reply
 from tritrio.backends.base import Batch, InstancePlace
@@ -159,14 +160,38 @@ async def test_a_new_instance_that_fails_leaves_everything_as_it_was(
         assert await counts(core) == (0, 2)
 
 
+async def test_if_one_version_fails_the_new_instances_of_the_others_end(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    add_model(tmp_path, "a", "version_policy { all {} }" + instances(1), ("1", "2"))
+    devices = FakeDevices()
+    loads_s = iter([0.0, 0.0, 2.0, 50.0])
+
+    def make(place: InstancePlace) -> Device:
+        devices.loads_take(next(loads_s))
+        return devices(place)
+
+    async with controlled(
+        tmp_path, device_factory=make, startup_models=("a",), load_max_s=5.0
+    ) as core:
+        configure(tmp_path, "a", "version_policy { all {} }" + instances(2))
+        with pytest.raises(RequestError, match="did not load within 5 s"):
+            await core.control.load("a")
+        assert ended(devices) == ["a_0_1", "a_0_1"]
+        assert await counts(core) == (0, 1)
+        versions = [core.router.table.find("a", version) for version in ("1", "2")]
+        assert [version.config.instance_group[0].count for version in versions] == [1, 1]
+
+
 async def test_the_rate_limiter_counts_the_instances_there_are(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     limits = {("R", None): 2}
-    add_model(tmp_path, "a", instances(1, RESOURCE % 1))
+    for name in ("a", "b"):
+        add_model(tmp_path, name, instances(1, RESOURCE % 1))
     devices = FakeDevices(10.0)
     async with controlled(
-        tmp_path, device_factory=devices, startup_models=("a",), rate_limits=limits
+        tmp_path, device_factory=devices, startup_models=("a", "b"), rate_limits=limits
     ) as core:
         version = core.router.table.find("a")
         configure(tmp_path, "a", instances(3, RESOURCE % 1))
@@ -177,7 +202,9 @@ async def test_the_rate_limiter_counts_the_instances_there_are(
         await wait_all_tasks_blocked()
         configure(tmp_path, "a", instances(1, RESOURCE % 1))
         await core.control.load("a")
-        assert await answered_s(*executing, *(ask(core, "a") for _ in range(2))) == [30, 30, 40, 50]
+        other = ask(core, "b")  # what the removed one still executes with is not free
+        queued = [ask(core, "a") for _ in range(2)]
+        assert await answered_s(*executing, other, *queued) == [30, 30, 40, 40, 50]
         configure(tmp_path, "a", instances(1, RESOURCE % 3))
         with pytest.raises(RequestError, match="needs resource 'R'"):
             await core.control.load("a")
