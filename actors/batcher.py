@@ -152,9 +152,6 @@ class Batcher:
         elif isinstance(message, Retry):
             for infer in message.infers:
                 self._completion.fail(infer, message.error, now_s)
-        elif isinstance(message, InstancesChanged):
-            for outbox, _ in message.added.values():
-                outbox.close()
 
     async def _step(self) -> None:
         """Wait for a message or a deadline, then take all messages and act on all of them."""

@@ -191,6 +191,7 @@ class ModelInstances:
             for each in ending:
                 nursery.start_soon(each.slot.end)
         for each in ending:
+            each.outbox.close()
             if each.permit is not None:
                 each.permit.close()
         return [each.slot for each in ending]

@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.actors.test_core import running
+from tests.actors.test_ensemble_loading import ensemble_of
 from tests.support.controlling import (
     IDENTITY,
     add_model,
@@ -288,6 +289,62 @@ async def test_a_removed_instance_that_dies_gives_its_request_to_another_and_is_
         assert await answered_s(replies[id(kept)], replies[id(removed)]) == [10.5, 20]
         assert len(devices.made) == 2
         assert await counts(core) == (2, 1)
+
+
+async def test_an_instance_that_is_to_end_is_nobody_to_hand_a_request_over_to(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    add_model(tmp_path, "a", instances(2))
+    where: dict[str, InferRequest] = {}
+
+    def seconds(place: InstancePlace, batch: Batch) -> float:
+        where[place.name] = batch.requests[0]
+        return 10.0 if place.name == "a_0_0" else 20.0
+
+    devices = FakeDevices(seconds)
+    async with controlled(tmp_path, device_factory=devices, startup_models=("a",)) as core:
+        await wait_all_tasks_blocked()
+        replies = {id(reply.request): reply for reply in [ask(core, "a") for _ in range(2)]}
+        await wait_all_tasks_blocked()
+        lost, removed = (where[name] for name in ("a_0_0", "a_0_1"))
+        lost.id = "deadly"
+        devices.deadly.add("deadly")
+        configure(tmp_path, "a", instances(1))
+        await core.control.load("a")
+        error = (await replies[id(lost)].receive()).error
+        assert error is not None
+        assert "did not survive the request" in error.message
+        assert trio.current_time() == 10
+        assert await answered_s(replies[id(removed)]) == [20]
+
+
+async def test_a_removed_instance_needs_nothing_of_the_rate_limiter(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    add_model(tmp_path, "a", instances(1, RESOURCE % 2))
+    add_model(tmp_path, "b", instances(1, RESOURCE % 1))
+    async with controlled(
+        tmp_path, device_factory=FakeDevices(10.0), startup_models=("a", "b"), rate_limits={}
+    ) as core:
+        configure(tmp_path, "a", instances(1, RESOURCE % 1))
+        await core.control.load("a")
+        await wait_all_tasks_blocked()
+        first = ask(core, "a")
+        await wait_all_tasks_blocked()
+        assert await answered_s(first, ask(core, "b")) == [10, 20]
+
+
+async def test_an_ensemble_goes_on_with_the_model_that_has_other_instances(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    add_model(tmp_path, "a", instances(1))
+    add_model(tmp_path, "e", ensemble_of("a"))
+    async with controlled(tmp_path, startup_models=("e",)) as core:
+        version = core.router.table.find("e")
+        configure(tmp_path, "a", instances(2))
+        await core.control.load("a")
+        assert core.router.table.find("e") is version
+        assert await answered_s(ask(core, "e")) == [0]
 
 
 async def test_a_stop_while_an_instance_loads_ends_it(

@@ -292,6 +292,18 @@ async def test_a_stop_ends_a_look_and_a_load_at_once(
         assert trio.current_time() - start_s <= 50 + 50
 
 
+async def test_nothing_is_changed_once_a_stop_has_begun(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    add_model(tmp_path, "a")
+    async with polling(tmp_path, exit_timeout_s=50.0) as core:
+        add_model(tmp_path, "b")
+        await at(15.5)
+        core.begin_shutdown()
+        await at(40)
+        assert index(core) == ["a/1 READY"]
+
+
 async def test_the_answers_go_on_while_a_change_is_loaded(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
