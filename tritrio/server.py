@@ -57,8 +57,12 @@ def core_options(options: ServerOptions) -> CoreOptions:
     """Return what the core needs of the server's options.
 
     Raises:
-      StartError: the options of metrics or of tracing are no options.
+      StartError: the options of metrics or of tracing are no options, or one is not there yet.
     """
+    if options.model_namespacing:
+        raise StartError(
+            "--model-namespacing is not supported yet; expected each name in one repository only"
+        )
     try:
         metrics = parse_metrics_config(options.metrics_config)
         trace = parse_trace_config(options.trace_config, os.environ)
