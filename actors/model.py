@@ -265,12 +265,12 @@ class Model:
     async def _serve(self) -> None:
         with self._scope:
             async with trio.open_nursery() as nursery:
+                self._running = nursery
                 for each in self._instances.active:
                     nursery.start_soon(self._supervise, each.slot)
                 if self._caching is not None:
                     await nursery.start(self._caching.run)
                 await nursery.start(self._schedule)
-                self._running = nursery
         if self.version.state is not ModelState.UNAVAILABLE:
             self._set_state(ModelState.UNAVAILABLE, UNLOADED)
             self._log_state(UNLOADED)
