@@ -61,7 +61,10 @@ USED = [
     ("--backend-config=a=b", {"backend_settings": {"": {"a": "b"}}}),
     ("--allow-http=off", {"http_address": None}),
     ("--http-address=127.0.0.1", {"http_address": "127.0.0.1", "metrics_address": "127.0.0.1"}),
-    ("--http-address=unix:/run/x", {"http_address": "unix:/run/x"}),
+    (
+        "--http-address=unix:/run/x",
+        {"http_address": "unix:/run/x", "metrics_address": "127.0.0.1"},
+    ),
     ("--http-port=1", {"http_port": 1}),
     ("--reuse-http-port=1", {"http_reuse_port": True}),
     ("--http-header-forward-pattern=x-.*", {"http_header_forward_pattern": "x-.*"}),
