@@ -43,3 +43,15 @@ def wait(x: Any) -> Any:
     begun.set()
     let_go.wait()
     return {"y": np.asarray(x)}
+
+
+@tritrio.model(inputs={"x": "INT32[1]"}, outputs={"y": "INT32[1]"})
+class SlowStart:
+    """Loads once `let_go` is set."""
+
+    def __init__(self) -> None:
+        begun.set()
+        let_go.wait()
+
+    def __call__(self, x: Any) -> Any:
+        return {"y": np.asarray(x)}

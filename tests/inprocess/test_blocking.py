@@ -16,7 +16,7 @@ import tritrio
 from tritrio.protocol.errors import ErrorCode
 from tritrio.server import StartError
 
-from .models import begun, count, double, let_go, wait
+from .models import SlowStart, begun, count, double, let_go, wait
 
 WAIT_S = 20.0
 
@@ -109,6 +109,27 @@ def test_a_start_that_fails_leaves_no_thread(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="broken"), tritrio.BlockingServer(tmp_path):
         raise AssertionError("unreachable")
     assert set(threading.enumerate()) <= before
+
+
+def test_an_interrupted_start_leaves_no_thread() -> None:
+    let_go.clear()
+    begun.clear()
+
+    def interrupt() -> None:
+        begun.wait(WAIT_S)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = set(threading.enumerate())
+    thread = threading.Thread(target=interrupt)  # noqa: TID251
+    thread.start()
+    with pytest.raises(KeyboardInterrupt), tritrio.BlockingServer(SlowStart):
+        raise AssertionError("unreachable")
+    let_go.set()
+    thread.join()
+    for each in set(threading.enumerate()) - before:
+        if not each.name.startswith("Trio thread"):  # those are kept for the next
+            each.join(WAIT_S)
+            assert not each.is_alive()
 
 
 def test_nothing_is_left_after_the_block() -> None:

@@ -96,19 +96,22 @@ class BlockingServer:
         self._news: SimpleQueue[outcome.Outcome[_Loop | None]] = SimpleQueue()
         self._thread = DeviceThread("tritrio", HostContext(), lambda done, *args: done(*args))
         self._stop = trio.Event()
+        self._scope = trio.CancelScope()
         self._loop = _Loop()
 
     def __enter__(self) -> Self:
-        """Load the models."""
+        """Load the models; an interrupt ends that."""
         self._thread.start()
         self._thread.submit(self._ended, self._run)
         self._thread.stop()
+        loop = self._news.get().unwrap()
+        assert loop is not None
         try:
-            loop = self._news.get().unwrap()
+            self._news.get().unwrap()
         except BaseException:
+            loop.soon(self._scope.cancel)
             self._thread.join(0)
             raise
-        assert loop is not None
         self._loop = loop
         return self
 
@@ -129,9 +132,11 @@ class BlockingServer:
         trio.run(self._main)
 
     async def _main(self) -> None:
-        async with self._server:
-            self._news.put(outcome.Value(_Loop(trio.lowlevel.current_trio_token())))
-            await self._stop.wait()
+        self._news.put(outcome.Value(_Loop(trio.lowlevel.current_trio_token())))
+        with self._scope:
+            async with self._server:
+                self._news.put(outcome.Value(None))
+                await self._stop.wait()
 
     def model(self, name: str, version: str | int = "") -> BlockingModel:
         """Return a model to be asked; see `Server.model`."""
