@@ -13,7 +13,8 @@ from ..protocol.config_ensemble import composing_models
 from ..protocol.config_json import model_config_from_json
 from ..protocol.errors import RequestError, invalid_argument
 from ..protocol.pb.inference import ModelConfig
-from ..protocol.wording import quoted, shown
+from ..protocol.version_policy import parse_version
+from ..protocol.wording import names_text, quoted, shown
 from .model_control import LoadOverride
 
 NAME_MAX_BYTES: Final = 255
@@ -115,6 +116,11 @@ def _check_paths(files: Mapping[str, bytes]) -> None:
                 f"{NAME_MAX_BYTES} between two slashes, got {quoted(path)}"
             )
         directories.update("/".join(parts[:count]) for count in range(1, len(parts)))
+    if files and not any(parse_version(directory) is not None for directory in directories):
+        raise invalid_argument(
+            "expected a file in a version's directory, such as 'file:1/<path>', got none among "
+            f"{names_text(files)}"
+        )
     both = sorted(directories & files.keys())
     if both:
         raise invalid_argument(

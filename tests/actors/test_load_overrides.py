@@ -157,6 +157,7 @@ STEP = {"model_name": "../../etc", "model_version": -1}
         (LoadOverride(config(), {"1/a": b"", "1/a/b": b""}), "files for both"),
         (LoadOverride(config(), {"1/" + "x" * 256: b""}), "at most 255"),
         (LoadOverride(config(), {"1/\ud800": b""}), "expected a path in UTF-8"),
+        (LoadOverride(config(), {"1": b"", "x/2/a": b""}), "got none among ['1', 'x/2/a']"),
         (LoadOverride(config(), {"/".join(["1"] + ["x" * 99] * 11): b""}), "at most 1024 bytes"),
         *(
             (LoadOverride(config(), {path: b""}), "expected a file inside the model's directory")
