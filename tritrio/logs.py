@@ -74,7 +74,7 @@ class Logs:
         target = os.open(path, _APPEND, 0o666) if path else _STDERR
         lines: queue.Queue[logging.LogRecord | None] = queue.Queue(QUEUED_LINES_MAX)
         escapes = os.environ.get(ESCAPE_VARIABLE) != "0"
-        listener = _Listener(lines, _Writer(target, LineFormatter(self, escapes=escapes)))
+        listener = _Listener(lines, target, LineFormatter(self, escapes=escapes))
         handler = _Lines(lines, self)
         levels = _ROOT.level, _SERVER.level
         _ROOT.addHandler(handler)
@@ -141,13 +141,32 @@ class _Lines(logging.handlers.QueueHandler):
 
 @final
 class _Listener(logging.handlers.QueueListener):
-    """The thread that writes; it has no server to wait for, and the server does not wait for it."""
+    """The thread that writes; it has no server to wait for, and the server does not wait for it.
+
+    It writes to a descriptor and is no handler: both a buffer and a handler have a lock, which a
+    thread that is left behind would hold, and the exit of the process would wait for it.
+    """
 
     def __init__(
-        self, lines: queue.Queue[logging.LogRecord | None], writer: logging.Handler
+        self,
+        lines: queue.Queue[logging.LogRecord | None],
+        target: int,
+        formatter: logging.Formatter,
     ) -> None:
-        super().__init__(lines, writer)
+        super().__init__(lines)
         self._lines = lines
+        self._target = target
+        self._formatter = formatter
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Write one record; a file that cannot be written loses it."""
+        line = self._formatter.format(record)
+        rest = memoryview(line.encode(errors="backslashreplace") + b"\n")
+        try:
+            while rest:
+                rest = rest[os.write(self._target, rest) :]
+        except OSError:
+            return  # there is nowhere left to say so
 
     def stop_within(self, limit_s: float) -> bool:
         """Write what is queued, for so long; False if that was not enough.
@@ -165,25 +184,6 @@ class _Listener(logging.handlers.QueueListener):
             self._lines.put(None)
         thread.join(limit_s)
         return not thread.is_alive()
-
-
-@final
-class _Writer(logging.Handler):
-    """Writes to a descriptor: a buffer has a lock that a thread left behind would hold."""
-
-    def __init__(self, target: int, formatter: logging.Formatter) -> None:
-        super().__init__()
-        self._target = target
-        self.setFormatter(formatter)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one record; a file that cannot be written loses it."""
-        rest = memoryview(self.format(record).encode(errors="backslashreplace") + b"\n")
-        try:
-            while rest:
-                rest = rest[os.write(self._target, rest) :]
-        except OSError:
-            return  # there is nowhere left to say so
 
 
 @final

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 
-from tests.support.server_process import running_server, start_server
+from tests.support.server_process import ServerProcess, running_server, start_server
 
 from .models import copy_example, wait_until_exists, write_python_model
 from .raw_http import ask, connect, receive, request
@@ -141,7 +143,9 @@ def test_a_stop_says_every_second_what_it_waits_for(
         assert server.wait() == 0
 
 
-def test_a_reader_of_the_log_that_is_gone_ends_no_server(repository: Path, tmp_path: Path) -> None:
+@contextmanager
+def logging_to_a_pipe(repository: Path, tmp_path: Path) -> Iterator[tuple[ServerProcess, int, int]]:
+    """A server that logs to a pipe: itself, its HTTP port, and the end that it was read from."""
     copy_example(repository, "identity")
     path = tmp_path / "pipe"
     os.mkfifo(path)
@@ -156,11 +160,30 @@ def test_a_reader_of_the_log_that_is_gone_ends_no_server(repository: Path, tmp_p
                 text += os.read(reader, 65536)
             except BlockingIOError:
                 continue
-        os.close(reader)
         port = int(text.decode().partition("HTTP is served on 127.0.0.1:")[2].partition('"')[0])
-        for _ in range(3):
-            assert ask(port, "GET", "/v2/health/ready").status == 200
-        assert server.stop() == 0
+        yield server, port, reader
     finally:
         server.process.kill()
         server.process.wait()
+
+
+def test_a_reader_of_the_log_that_is_gone_ends_no_server(repository: Path, tmp_path: Path) -> None:
+    with logging_to_a_pipe(repository, tmp_path) as (server, port, reader):
+        os.close(reader)
+        for _ in range(3):
+            assert ask(port, "GET", "/v2/health/ready").status == 200
+        assert server.stop() == 0
+
+
+def test_a_reader_of_the_log_that_stopped_reading_holds_no_exit_up(
+    repository: Path, tmp_path: Path
+) -> None:
+    with logging_to_a_pipe(repository, tmp_path) as (server, port, reader):
+        writer = os.open(tmp_path / "pipe", os.O_WRONLY | os.O_NONBLOCK)
+        with suppress(BlockingIOError):
+            while True:  # until it is full
+                os.write(writer, bytes(4096))
+        assert ask(port, "GET", "/v2/health/ready").status == 200
+        assert server.stop() == 0
+        os.close(writer)
+        os.close(reader)
