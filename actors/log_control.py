@@ -16,6 +16,9 @@ _log = logging.getLogger("tritrio.calls")
 PATH_CHARS_MAX: Final = 256
 """Of a path in a line: names are shorter, and clients can send what they like."""
 
+ID_CHARS_MAX: Final = 256
+"""Of a request's id in a line, likewise: thousands of lines may wait for a slow file."""
+
 
 class LogControl(Protocol):
     """Holds the settings; a change holds from the next line on."""
@@ -68,7 +71,7 @@ def about(request: InferRequest | None) -> dict[str, str]:
     if request is None:
         return {}
     return {
-        "request_id": request.id,
+        "request_id": request.id[:ID_CHARS_MAX],
         "model": request.model_name,
         "version": request.model_version,
     }

@@ -11,6 +11,7 @@ import logging
 import logging.handlers
 import os
 import queue
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
@@ -34,6 +35,9 @@ ESCAPE_VARIABLE: Final = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
 """Environment variable; "0" has messages written as they are."""
 
 _STDERR: Final = 2
+_UNSEEN: Final = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What JSON leaves as it is and terminals or readers obey: more control characters, more ends of
+lines, and changes of the direction of text."""
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _ROOT: Final = logging.getLogger()
 _SERVER: Final = logging.getLogger("tritrio")
@@ -215,7 +219,7 @@ class LineFormatter(logging.Formatter):
         if getattr(record, "table", False):
             message, _, table = message.partition("\n")
         if self._escapes:
-            message = json.dumps(message, ensure_ascii=False)
+            message = _quoted(message)
         lines = [f"{self._heading(record)}] {message}"]
         if table:
             lines.append(table)
@@ -244,7 +248,7 @@ def _json_line(record: logging.LogRecord, message: str) -> str:
         if value:
             line[name] = str(value)
     try:
-        return orjson.dumps(line).decode()
+        return _all_seen(orjson.dumps(line).decode())
     except TypeError:  # text that is no UTF-8, of a path or a model
         return json.dumps(line)
 
@@ -257,4 +261,13 @@ def _letter(level: int) -> str:
 
 def printable(text: str) -> str:
     """Return a text in which nothing ends a line or moves a cursor."""
-    return json.dumps(text, ensure_ascii=False)[1:-1].replace('\\"', '"')
+    return _quoted(text)[1:-1].replace('\\"', '"')
+
+
+def _quoted(text: str) -> str:
+    return _all_seen(json.dumps(text, ensure_ascii=False))
+
+
+def _all_seen(quoted: str) -> str:
+    """Escape in a JSON text what JSON may leave as it is."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)

@@ -48,6 +48,18 @@ async def test_every_http_request_leaves_a_line(
     assert getattr(caplog.records[1], "model", None) == "plain"
 
 
+async def test_of_a_long_id_a_line_has_the_beginning(
+    autojump_clock: MockClock, models: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "tritrio.calls")
+    name = "ab" * 100_000
+    async with memory_server(models, log=VERBOSE) as server:
+        answer = await server.http().ask("plain", [[1]], request_id=name)
+        assert orjson.loads(answer.body)["id"] == name
+    (record,) = (record for record in caplog.records if record.name == "tritrio.calls")
+    assert getattr(record, "request_id", None) == "ab" * 128
+
+
 async def test_a_streamed_answer_leaves_its_line_at_its_end(
     autojump_clock: MockClock, models: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -50,6 +50,29 @@ def test_messages_are_json_strings_so_that_none_looks_like_two_lines() -> None:
     assert line(made, escapes=False).endswith('] a "b" \\ \n\x01 é')
 
 
+UNSEEN = "\x7f\x85\x9b\u2028\u2029\u202e\u2066"
+"""Delete, next line, the beginning of a terminal's command, ends of lines, and turns of text."""
+SEEN = "\\u007f\\u0085\\u009b\\u2028\\u2029\\u202e\\u2066"
+
+
+@pytest.mark.parametrize("form", ["default", "ISO8601", "json"])
+def test_no_message_and_no_id_ends_a_line_or_moves_a_cursor(form: str) -> None:
+    text = line(record(f"é{UNSEEN}", request_id=UNSEEN), form)
+    assert len(text.splitlines()) == 1
+    assert text.isprintable()
+    assert text.count(SEEN) == 2
+    assert f"é{SEEN}" in text
+    if form == "json":
+        assert json.loads(text)["message"] == f"é{UNSEEN}"
+
+
+def test_no_cell_of_a_table_ends_a_line_or_moves_a_cursor() -> None:
+    assert table("models", ("Model",), [(UNSEEN,)]).splitlines()[4:] == [
+        f"| {SEEN} |",
+        "+" + "-" * 44 + "+",
+    ]
+
+
 def test_a_line_about_a_request_begins_with_its_id() -> None:
     assert line(record("x", request_id="r7")).endswith('] "[request id: r7] x"')
     assert line(record("x", request_id="")).endswith('] "x"')
