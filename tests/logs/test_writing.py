@@ -122,21 +122,23 @@ def test_nobody_waits_for_a_file_that_is_not_read(
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     text = "x" * 9000
     with Logs(LogSettings(file=str(path))).written():
-        for _ in range(50):  # more than a pipe and the queue hold
+        logged = 50
+        for _ in range(logged):  # more than a pipe and the queue hold
             LOG.info(text)
         data = b""
         while b"were dropped" not in data:  # now it is read
-            LOG.info("again")
             try:
                 data += os.read(reader, 1 << 20)
             except BlockingIOError:
                 continue
+            LOG.info("again")
+            logged += 1
         LOG.info("the end")
     os.close(reader)
     lines = data.decode().splitlines()
     assert lines[0].endswith(f'"{text}"')
-    (dropped,) = [line for line in lines if "were dropped" in line]
-    assert 0 < int(dropped.split('"')[1].split()[0]) < 1000
+    counts = [int(line.split('"')[1].split()[0]) for line in lines if "were dropped" in line]
+    assert 0 < counts[0] <= sum(counts) < logged
 
 
 def test_an_end_with_a_full_pipe_comes_all_the_same(
