@@ -22,6 +22,7 @@ _log = logging.getLogger("tritrio")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the server; returns its exit code."""
+    _open_standard_descriptors()
     command = parse_command_line(sys.argv[1:] if arguments is None else arguments, os.environ)
     options = command.options
     logs = Logs(options.log)
@@ -43,3 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"tritrio: {error}", file=sys.stderr)
         return EXIT_FAILED
     return EXIT_OK if in_time else EXIT_FAILED
+
+
+def _open_standard_descriptors() -> None:
+    """Have those lead nowhere that the caller has closed.
+
+    Else the next sockets would get their numbers, and what libraries print would go to clients.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free
