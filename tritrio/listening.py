@@ -111,8 +111,8 @@ class OpenPorts:
                 sockets = [self._open_unix(place)]
             else:
                 sockets = await self._open_tcp(place, place.address)
-        except OSError as error:
-            reason = error.strerror or str(error)
+        except (OSError, UnicodeError) as error:  # the latter where it can be no name at all
+            reason = getattr(error, "strerror", None) or str(error)
             raise StartError(f"{place.service} cannot be served on {place}: {reason}") from error
         for sock in sockets:
             self.services[sock.getsockname()] = place.service

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.server_process import HOST, running_server, start_server
+from tests.support.server_process import (
+    HOST,
+    ROOT,
+    ServerProcess,
+    running_server,
+    start_server,
+)
 
 from .models import BROKEN, SLOW_START, copy_example, wait_until_exists, write_python_model
 from .raw_http import ask, infer_body
@@ -33,6 +42,38 @@ def test_start_log_says_what_is_served_and_where(repository: Path, tmp_path: Pat
         assert server.rss_bytes() < RSS_MAX_BYTES
         assert server.stop() == 0
     assert "Traceback" not in server.log()
+
+
+def test_no_socket_gets_the_number_of_a_standard_descriptor_that_was_closed(
+    repository: Path, tmp_path: Path
+) -> None:
+    copy_example(repository, "identity")
+    log = tmp_path / "log"
+    program = f'exec "{sys.executable}" -m tritrio "$@" <&- >&- 2>&-'
+    flags = [f"--model-repository={repository}", f"--http-address={HOST}", "--http-port=0"]
+    process = subprocess.Popen(
+        [
+            "sh",
+            "-c",
+            program,
+            "sh",
+            *flags,
+            "--allow-grpc=false",
+            "--allow-metrics=false",
+            f"--log-file={log}",
+        ],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    server = ServerProcess(process, log)
+    try:
+        wait_until_exists(log, server)
+        server.wait_for_log("HTTP is served on")
+        open_files = Path(f"/proc/{process.pid}/fd")
+        assert [os.readlink(open_files / name) for name in "012"] == ["/dev/null"] * 3
+        assert server.stop() == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_what_is_switched_off_is_neither_served_nor_announced(
@@ -72,6 +113,7 @@ def failed_start(tmp_path: Path, repository: Path, *flags: str) -> str:
         ("--http-port=abc", ["--http-port", "65535", "'abc'"]),
         ("--model-namespacing=true", ["--model-namespacing", "not supported yet"]),
         ("--http-address=no.such.host.invalid", ["HTTP", "no.such.host.invalid"]),
+        ("--grpc-address=two..dots", ["gRPC", "two..dots"]),
         ("--log-file=/no/such/file", ["--log-file", "can be written", "'/no/such/file'"]),
     ],
 )
