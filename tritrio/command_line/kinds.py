@@ -15,6 +15,9 @@ PORT_MAX: Final = 65535
 INT32_MAX: Final = 2**31 - 1
 """What Triton's options hold at most; more is a slip of the hand."""
 
+DIGITS_MAX: Final = 20
+"""Leading zeros left out, one more than the largest number of any option has."""
+
 _TRUE = {"true", "on", "1"}
 _FALSE = {"false", "off", "0"}
 
@@ -48,7 +51,7 @@ def boolean(text: str) -> bool:
 
 def _verbosity(text: str) -> int:
     if text.isascii() and text.isdigit():
-        return min(int(text[:20]), INT32_MAX)
+        return min(int(text.lstrip("0")[:DIGITS_MAX] or "0"), INT32_MAX)
     if text.lower() in _TRUE | _FALSE:
         return int(boolean(text))
     _refuse("a level of at least 0, true or false", text)
@@ -56,8 +59,9 @@ def _verbosity(text: str) -> int:
 
 def _integer_reader(what: str, least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if text.isascii() and text.isdigit() and least <= int(text[:20]) <= most:
-            return int(text)
+        digits = text.lstrip("0")[:DIGITS_MAX] or text[-1:]
+        if text.isascii() and text.isdigit() and least <= int(digits) <= most:
+            return int(digits)
         _refuse(what, text)
 
     return read
@@ -108,6 +112,14 @@ def _limit_s(text: str) -> float:
     if not 0 <= seconds < float("inf"):
         _refuse("a number of seconds", text)
     return seconds or float("inf")
+
+
+def _text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        _refuse("text in UTF-8", ascii(text)[1:-1])
+    return text
 
 
 def _backend_setting(text: str) -> tuple[str, str, str]:
@@ -166,7 +178,7 @@ NATURAL: Final = integer("N")
 NUMBER: Final = Kind("NUMBER", _number)
 PORT: Final = integer("PORT", 0, PORT_MAX, what=f"a port number up to {PORT_MAX}")
 SECONDS: Final = integer("SECONDS", what="a number of seconds")
-TEXT: Final = Kind("TEXT", str)
+TEXT: Final = Kind("TEXT", _text)
 VERBOSITY: Final = Kind("LEVEL|BOOL", _verbosity)
 ADDRESS: Final = pattern("ADDRESS", r"(?!unix:$).+", "an address, or unix:<path>")
 BACKEND_SETTING: Final = Kind("[BACKEND,]KEY=VALUE", _backend_setting)
