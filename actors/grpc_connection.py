@@ -40,8 +40,10 @@ from .grpc_settings import GrpcSettings
 from .grpc_stream import EXITING, GrpcStream, Ledger
 
 GOAWAY_GRACE_S = 0.1
-"""Between the two GOAWAYs: calls that were on their way when the first was sent arrive within it,
-on any network that an inference service is used over, and are served."""
+"""Between the two GOAWAYs of an exit: calls that were on their way when the first was sent arrive
+within it, on any network that an inference service is used over, and are served."""
+RETIREMENT_S = 10.0
+"""The same where a connection is merely old: nobody waits, and its client may be slow or far."""
 
 OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 """Output that may wait behind a write before reading pauses: a client that asks and never reads
@@ -135,7 +137,9 @@ class GrpcConnection:
         await self._leaving.wait()
         self._session.start_shutdown()
         self._flush()
-        await trio.sleep(GOAWAY_GRACE_S)
+        with trio.move_on_after(RETIREMENT_S):
+            await self._shutdown.wait()
+            await trio.sleep(GOAWAY_GRACE_S)
         self._session.finish_shutdown()
         self._flush()
         await self._shutdown.wait()  # where the connection is merely old, its calls go on
@@ -238,7 +242,7 @@ class GrpcConnection:
             self._start(event)
             return
         if isinstance(event, ConnectionEvent):
-            if isinstance(event, ClientPinged):
+            if isinstance(event, ClientPinged) and not self._session.should_close:
                 self._take_ping(event)
             return  # if it is closed, the session says `should_close` once everything is written
         if self._direct.handle(event):
@@ -258,10 +262,8 @@ class GrpcConnection:
             call.scope.cancel()
 
     def _take_ping(self, event: ClientPinged) -> None:
-        has_calls = bool(self._session.active_calls)
-        if self._keep_alive.client_pinged(
-            trio.current_time(), repeated=event.repeated, has_calls=has_calls
-        ):
+        has_calls, now_s = bool(self._session.active_calls), trio.current_time()
+        if self._keep_alive.client_pinged(now_s, repeated=event.repeated, has_calls=has_calls):
             for cancelled in self._session.refuse_pings():
                 assert not isinstance(cancelled, DeflatedReceived)
                 self._handle(cancelled)

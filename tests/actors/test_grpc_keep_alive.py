@@ -13,12 +13,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.support.grpc_client import OK, UNAVAILABLE, GrpcClient, infer_message, rows_of
 from tests.support.memory_server import memory_server
 from tritrio.actors._connection_watch import TICK_S
-from tritrio.actors.grpc_connection import GOAWAY_GRACE_S
+from tritrio.actors.grpc_connection import GOAWAY_GRACE_S, RETIREMENT_S
 from tritrio.options import GrpcKeepAlive
 
 CALM = 11
 HOURS_S = 3600.0
 STREAM_ID_MAX = 2**31 - 1
+PING_FRAME = b"\0\0\x08\x06\0\0\0\0\0" + bytes(8)
 
 
 def keep_alive(**settings: float) -> dict[str, Any]:
@@ -102,6 +103,17 @@ async def test_client_that_floods_with_pings_is_cut_and_the_server_goes_on(
         assert await served.done() == OK
 
 
+async def test_client_that_sends_many_pings_at_once_is_told_once(
+    autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models) as server:
+        client = server.grpc()
+        await wait_all_tasks_blocked()
+        client.end.write(PING_FRAME * 1000)
+        await client.closed()
+        assert client.reasons == [(CALM, "too_many_pings")]
+
+
 def test_stream_that_is_quiet_for_two_hours_and_more_goes_on(models: Path) -> None:
     async def scenario() -> None:
         async with memory_server(models) as server:
@@ -175,7 +187,7 @@ async def test_old_connection_takes_no_more_calls_and_finishes_those_it_has(
         (first_s, first_id), (second_s, second_id) = client.goaways
         assert (first_id, second_id) == (STREAM_ID_MAX, 1)
         assert 0 <= first_s - told_s <= TICK_S
-        assert second_s - first_s == pytest.approx(GOAWAY_GRACE_S)
+        assert second_s - first_s == pytest.approx(RETIREMENT_S)
 
 
 async def test_call_that_begins_between_the_two_goaways_is_served(
@@ -184,7 +196,7 @@ async def test_call_that_begins_between_the_two_goaways_is_served(
     async with memory_server(models, **keep_alive(connection_age_max_s=5.0)) as server:
         client = server.grpc()
         stream = client.stream()
-        await trio.sleep(5.0 + GOAWAY_GRACE_S / 2)
+        await trio.sleep(5.0 + RETIREMENT_S / 2)
         assert len(client.goaways) == 1
         late = client.infer("plain", [[1]])
         assert await late.done() == OK
@@ -226,5 +238,5 @@ async def test_old_connection_drains_with_the_server(
         server.begin_shutdown()
         assert await stream.done() == UNAVAILABLE
         await server.drained()
-        assert server.elapsed_s() == 7.0
+        assert server.elapsed_s() == 7.0 + GOAWAY_GRACE_S
         assert len(client.goaways) == 2
