@@ -145,6 +145,10 @@ class SocketStream:
             rest[0] = memoryview(rest[0])[sent:]
         return rest
 
+    async def wait_readable(self) -> None:
+        """Wait until there is something to receive, or the end."""
+        await trio.lowlevel.wait_readable(self._socket)
+
     async def wait_writable(self) -> None:
         """Wait until the socket takes bytes again."""
         await trio.lowlevel.wait_writable(self._socket)

@@ -23,7 +23,8 @@ HANDSHAKE_S = 10.0
 
 HANDSHAKES_MAX = 256
 """Handshakes at a time. Each holds some 50 KiB that the byte budget does not know of; more clients
-wait, with no more than their sockets, for others to finish or to run out of time."""
+wait, with no more than their sockets, for others to finish or to run out of time. A turn begins
+with a client's first bytes, so that those who connect early and say nothing hold nobody up."""
 
 SEND_BYTES_MAX = 256 * 1024
 """Most bytes encrypted at a time: a large answer must not hold the loop for longer."""
@@ -118,6 +119,8 @@ class TlsStream:
                 with suppress(trio.BrokenResourceError):
                     self._send_output_nowait()  # the alert that says why
                 raise trio.BrokenResourceError from error
+            if self._outgoing.pending:  # such as that it agrees on no keys anew
+                self._send_output_nowait()
             if pieces:
                 if not waited:
                     await trio.lowlevel.checkpoint()
@@ -237,10 +240,12 @@ class TlsAcceptor:
 
     async def accept(self, stream: SocketStream) -> TlsStream | None:
         """Agree with a client on keys, within the time for it; None, and closed, if that failed."""
-        tls = TlsStream(stream, self._context)
+        closing: TlsStream | SocketStream = stream
         try:
             with trio.move_on_after(HANDSHAKE_S):
+                await stream.wait_readable()
                 async with self._turns:
+                    closing = tls = TlsStream(stream, self._context)
                     await tls.do_handshake()
                 if self._alpn is None or tls.alpn == self._alpn:
                     return tls
@@ -250,5 +255,5 @@ class TlsAcceptor:
         except BaseException:
             stream.close()
             raise
-        await tls.aclose()
+        await closing.aclose()
         return None

@@ -292,6 +292,7 @@ async def test_handshakes_beyond_the_limit_wait_their_turn(
     async with trio.open_nursery() as nursery:
         for _ in range(2):
             ours, theirs = pair()
+            await theirs.send_all(b"\x16")
             streams.append(theirs)
             nursery.start_soon(accept, ours)
         await trio.sleep(1)
@@ -305,6 +306,34 @@ async def test_handshakes_beyond_the_limit_wait_their_turn(
     for theirs in streams:
         await theirs.aclose()
     assert accepted == [HANDSHAKE_S]
+
+
+async def test_clients_that_say_nothing_hold_no_handshake_up(
+    certificates: Certificates, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_stream, "HANDSHAKES_MAX", 2)
+    gate = acceptor(certificates)
+    start_s = trio.current_time()
+    silent = [pair() for _ in range(5)]
+    ours, theirs = pair()
+    peer = client_of(theirs, certificates.client_context())
+
+    async def accept() -> None:
+        stream = await gate.accept(ours)
+        assert stream is not None
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        for each, _ in silent:
+            nursery.start_soon(gate.accept, each)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(accept)
+        await peer.do_handshake()
+        assert trio.current_time() == start_s
+    assert [await client.receive_some(1) for _, client in silent] == [b""] * 5
+    assert trio.current_time() == start_s + HANDSHAKE_S
+    for stream in (peer, *(client for _, client in silent)):
+        await trio.aclose_forcefully(stream)
 
 
 async def test_cancelled_handshake_closes_the_connection(certificates: Certificates) -> None:

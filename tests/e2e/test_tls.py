@@ -199,6 +199,22 @@ async def test_grpc_client_without_the_right_certificate_is_turned_away_where_it
         assert await in_thread(lambda: call(certificates.client)) is grpc.StatusCode.OK
 
 
+async def test_client_that_wants_new_keys_is_told_at_once_that_there_are_none(
+    certificates: Certificates, models: Path
+) -> None:
+    program = shutil.which("openssl")
+    if program is None:
+        pytest.skip("openssl is not installed")
+    async with serving(models, http_tls=certificates.options()) as bound:
+        assert bound.http is not None
+        command = [program, "s_client", "-tls1_2", "-connect", f"{HOST}:{bound.http[1]}"]
+        with trio.fail_after(LIMIT_S):
+            done = await trio.run_process(
+                command, stdin=b"R\n", check=False, capture_stdout=True, capture_stderr=True
+            )
+        assert b"no renegotiation" in done.stderr
+
+
 def answer_to(port: int, greeting: bytes) -> bytes:
     """All that a server says to a greeting until it closes."""
     with socket.create_connection((HOST, port), timeout=LIMIT_S) as connection:
