@@ -49,6 +49,8 @@ class ManagementApplication:
         """Answer one ASGI scope."""
         if scope["type"] == "lifespan":
             await answer_lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close"})  # before it is accepted: 403
         elif scope["type"] == "http":
             status, body = await self._answer(scope["method"], scope["path"])
             headers = [

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.server_process import ServerProcess, running_server
 
-from .raw_http import ask
+from .raw_http import ask, connect, exchange
 
 pytestmark = pytest.mark.e2e
 
@@ -94,3 +94,11 @@ def test_the_port_knows_one_path_and_one_method(
         assert answer.error() == "Method Not Allowed"
     else:
         assert bool(answer.body) == path.startswith("/metrics")
+
+
+def test_the_port_turns_a_websocket_away(server: ServerProcess) -> None:
+    fields = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    fields["Sec-WebSocket-Key"] = "dGhlIHNhbXBsZSBub25jZQ=="
+    with connect(server.metrics_port) as connection:
+        assert exchange(connection, "GET", "/metrics", b"", fields).status == 403
+    assert "Traceback" not in server.log()
