@@ -151,7 +151,7 @@ class GrpcConnection:
 
     def tick(self) -> None:
         """Apply the timeouts; called every `TICK_S`."""
-        heard, sent_bytes = self._heard, self._stream.sent_bytes
+        heard, sent_bytes = self._heard + self._inflating_bytes, self._stream.sent_bytes
         phase = self._phase()
         progress = 0 if phase is Phase.HEAD else heard + self._progress + sent_bytes
         if self._watch.tick(phase, progress, self._patience):
@@ -218,7 +218,7 @@ class GrpcConnection:
     async def _inflate(self, event: DeflatedReceived) -> None:
         """Inflate a message on a thread, taking each step from the budget first.
 
-        The connection reads nothing meanwhile; its other calls are answered.
+        Nothing is read meanwhile, so this counts as hearing of the client; its other calls go on.
         """
         inflater = event.message.inflater
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -145,6 +147,23 @@ async def test_client_that_does_not_answer_a_ping_loses_its_connection_and_its_c
         await trio.sleep(4.0)
         assert server.parts.grpc.connection_count == 0
         assert server.used_bytes == 0
+
+
+async def test_client_is_not_lost_while_its_message_is_decompressed(
+    autojump_clock: MockClock, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def in_thread(step: Callable[..., object], *args: object, limiter: object) -> object:
+        await trio.sleep(0.7)  # as long as a step takes on a slow machine
+        return step(*args)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", in_thread)
+    async with memory_server(models, **keep_alive(time_s=1.0, timeout_s=1.0)) as server:
+        client = server.grpc()
+        message = gzip.compress(infer_message("plain", [[7] * 3_000_000]).SerializeToString())
+        call = client.call("ModelInfer", metadata=[("grpc-encoding", "gzip")])
+        client.send_data(call.stream_id, struct.pack(">BI", 1, len(message)) + message, end=True)
+        assert await call.done() == OK
+        assert server.elapsed_s() > 8.0  # many ticks
 
 
 async def test_client_that_answers_pings_keeps_its_call_however_long_it_takes(
