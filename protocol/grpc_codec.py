@@ -11,9 +11,10 @@ from typing import Any
 from .management_codec import UNKNOWN_STATE, IndexEntry, StatisticsEntry
 from .model_spec import InputSpec, ModelSpec, OutputSpec
 from .pb import inference as pb
-from .protobuf_wire import FieldReader, malformed
+from .protobuf_wire import malformed
 from .statistics import Duration
 from .tensors import Buffer
+from .wire_types import check_wire_types
 
 
 def parse_message(message_type: Any, data: Buffer) -> Any:
@@ -29,8 +30,7 @@ def parse_message(message_type: Any, data: Buffer) -> Any:
     Raises:
       RequestError: INTERNAL; the bytes are no such message. INVALID_ARG; too many fields.
     """
-    for _ in FieldReader(data).fields(0, len(data)):
-        pass
+    check_wire_types(message_type, data)
     try:
         return message_type.parse(data)
     except (AttributeError, EOFError, LookupError, TypeError, ValueError) as fault:
