@@ -1,18 +1,17 @@
 """Headers that reach the model: those whose names match a pattern become request parameters.
 
-Source: `--http-header-forward-pattern` and `--grpc-header-forward-pattern` of Triton. Its patterns
-are of RE2, ours of Python's `re`: what both know means the same, and what Python does not know is
-refused at the start.
+Source: `--http-header-forward-pattern` and `--grpc-header-forward-pattern` of Triton. Patterns are of
+RE2 there, too: however one is made, matching takes time in proportion to the name.
 """
 
 from __future__ import annotations
 
-import re
-import warnings
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, final
+
+import re2
 
 from .errors import invalid_argument
 from .http_request import HttpRequest
@@ -36,16 +35,11 @@ GRPC_ERROR_KEY: Final = "triton_grpc_error"
 """Metadata key with which a client asks that errors end its stream as gRPC errors; it is meant for
 the server, so it is neither forwarded nor refused."""
 
-NAME_CHARACTERS_MAX: Final = 128
-"""Longer names are not forwarded: a pattern may look at a name as many times as it has characters,
-and then as many times again for each of its open repeats."""
 KEPT_NAMES_MAX: Final = 1024
 """Names whose match is kept; clients of one service send the same few dozen."""
 
-_CASE_COUNTS = "(?-i)"
-_REPEAT = re.compile(r"[*+]|\{\d*,?\d+\}|\{\d+,\}")
-_CHOICE = re.compile(r"[*+?|]|\{\d*,\d*\}")
-_ESCAPE_OR_CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+IGNORES_CASE: Final = "(?i)"
+"""What Triton puts in front of each pattern; one that begins with "(?-i)" takes it back."""
 
 
 @final
@@ -57,29 +51,23 @@ class HeaderForwarding:
       option: The option that it comes from, for messages.
 
     Raises:
-      RequestError: INVALID_ARG; it is no pattern, or one whose matching may take for ever.
+      RequestError: INVALID_ARG; it is no pattern of RE2.
     """
 
     def __init__(self, pattern: str, option: str) -> None:
-        flags = 0 if pattern.startswith(_CASE_COUNTS) else re.IGNORECASE
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # [[:alpha:]] would mean another thing
-            try:
-                compiled = re.compile(pattern.removeprefix(_CASE_COUNTS), flags)
-            except (re.error, FutureWarning, OverflowError, RecursionError) as error:
-                raise invalid_argument(
-                    f"{option} must be a regular expression of Python, got {quoted(pattern)}: "
-                    f"{error}"
-                ) from None
-        if _repeats_a_choice(pattern):
+        options = re2.Options()
+        options.log_errors = False
+        try:
+            compiled = re2.compile(IGNORES_CASE + pattern, options)
+        except re2.error as error:
             raise invalid_argument(
-                f"{option} may not repeat a group that itself has a repeat or a choice, since "
-                f"matching it may take for ever, got {quoted(pattern)}"
-            )
+                f"{option} must be a regular expression of RE2, got {quoted(pattern)}: "
+                f"{_reason(error)}"
+            ) from None
         self._matches = lru_cache(KEPT_NAMES_MAX)(lambda name: bool(compiled.search(name)))
 
     def _forwards(self, name: str) -> bool:
-        if len(name) > NAME_CHARACTERS_MAX or not self._matches(name):
+        if not self._matches(name):
             return False
         lower = name.lower()
         if lower in RESERVED_NAMES or lower.startswith(RESERVED_PREFIX):
@@ -138,22 +126,6 @@ def header_forwarding(pattern: str, option: str) -> HeaderForwarding | None:
     return HeaderForwarding(pattern, option) if pattern else None
 
 
-def _repeats_a_choice(pattern: str) -> bool:
-    """Whether a group that is repeated holds a repeat or a choice itself.
-
-    Such a group can match one text in a number of ways that doubles with every character, all of
-    which a matcher that goes back tries. Without one the steps stay a power of the text's length.
-    """
-    bare = _ESCAPE_OR_CLASS.sub("x", pattern).replace("(?", "(")
-    choices = [False]  # in each group that is open, the whole pattern first
-    for position, character in enumerate(bare):
-        if character == "(":
-            choices.append(False)
-        elif character == ")" and len(choices) > 1:
-            inner = choices.pop()
-            if inner and _REPEAT.match(bare, position + 1):
-                return True
-            choices[-1] |= inner
-        elif _CHOICE.match(bare, position):
-            choices[-1] = True
-    return False
+def _reason(error: re2.error) -> str:
+    reason = error.args[0] if error.args else ""
+    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)

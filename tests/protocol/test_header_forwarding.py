@@ -8,7 +8,6 @@ import pytest
 
 from tritrio.protocol.errors import ErrorCode, RequestError
 from tritrio.protocol.header_forwarding import (
-    NAME_CHARACTERS_MAX,
     RESERVED_NAMES,
     HeaderForwarding,
     header_forwarding,
@@ -45,8 +44,9 @@ def test_no_pattern_forwards_nothing() -> None:
         ("(?-i)x_", "X_User", False),
         ("(?i)x_", "X_User", True),
         ("y.*g", "anything", True),
-        ("x", "X" * NAME_CHARACTERS_MAX, True),
-        ("x", "X" * (NAME_CHARACTERS_MAX + 1), False),
+        (r"\Qx.y\E", "x.y", True),
+        (r"\pL-[[:digit:]]", "a-1", True),
+        ("x", "X" * 4096, True),
     ],
 )
 def test_names_match_as_triton_matches_them(pattern: str, name: str, *, forwarded: bool) -> None:
@@ -99,11 +99,8 @@ def test_the_wish_for_grpc_errors_is_neither_forwarded_nor_refused() -> None:
     assert grpc(".", {"triton_grpc_error": ["true"], "x": ["1"]}) == {"x": "1"}
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    ["(", "*", r"\pL", r"\Q.\E", "[[:alpha:]]", "a{2,1}", "x(?-i)", "(?P<a>x)(?P<a>y)"],
-)
-def test_what_is_no_pattern_of_python_is_refused(pattern: str) -> None:
+@pytest.mark.parametrize("pattern", ["(", "*", "a{2,1}", "(?=x)", r"(x)\1", "[b-a]", "a{5000}"])
+def test_what_is_no_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(RequestError) as caught:
         HeaderForwarding(pattern, OPTION)
     assert caught.value.code is ErrorCode.INVALID_ARG
@@ -112,37 +109,8 @@ def test_what_is_no_pattern_of_python_is_refused(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern",
-    [
-        "(a+)+",
-        "(a*)*",
-        "(a|aa)+$",
-        "(a?a?)*",
-        "((a)+)+",
-        "(a+){20}",
-        "(?:a+b?){2,}",
-        "(x(a|b)){9,}",
-    ],
+    "pattern", ["(a+)+$", "(a|aa)+$", "(a?){50}a{50}", ".*.*.*.*.*.*=", "((a*)*)*="]
 )
-def test_a_pattern_that_may_match_for_ever_is_refused(pattern: str) -> None:
-    with pytest.raises(RequestError, match="may take for ever"):
-        HeaderForwarding(pattern, OPTION)
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        "(x_.*)",
-        "(x_.*)|(y_.*)",
-        "(?:x|y)-[a-z]+",
-        r"\(a+\)+",
-        "[(a+)]+",
-        "[]a+(]+",
-        "(ab)+",
-        "(?:x-)?user",
-        "(?P<kind>x|y)_",
-        "(a{2})+?b",
-    ],
-)
-def test_ordinary_patterns_are_taken(pattern: str) -> None:
-    HeaderForwarding(pattern, OPTION)
+def test_no_pattern_and_no_name_take_for_ever(pattern: str) -> None:
+    names: dict[str, list[str | bytes]] = {f"{'a' * 100}{n}!": ["v"] for n in range(256)}
+    assert grpc(pattern, names).keys() <= names.keys()

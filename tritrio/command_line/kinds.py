@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from ..actors._rate_limit_policy import parse_rate_limit_resource
+from ..protocol.errors import RequestError
+from ..protocol.header_forwarding import header_forwarding
 
 PORT_MAX: Final = 65535
 INT32_MAX: Final = 2**31 - 1
@@ -139,11 +141,9 @@ def _resource(text: str) -> tuple[tuple[str, int | None], int]:
 
 def _expression(text: str) -> str:
     try:
-        re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(
-            f"expected a regular expression, got '{text}': {error}"
-        ) from None
+        header_forwarding(text, "the pattern")
+    except RequestError as error:
+        raise argparse.ArgumentTypeError(error.message) from None
     return text
 
 
