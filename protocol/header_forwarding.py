@@ -1,7 +1,7 @@
 """Headers that reach the model: those whose names match a pattern become request parameters.
 
-Source: `--http-header-forward-pattern` and `--grpc-header-forward-pattern` of Triton. Patterns are of
-RE2 there, too: however one is made, matching takes time in proportion to the name.
+Source: `--http-header-forward-pattern` and `--grpc-header-forward-pattern` of Triton. Patterns are
+of RE2 there, too: however one is made, matching takes time in proportion to the name.
 """
 
 from __future__ import annotations
