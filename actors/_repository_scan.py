@@ -83,13 +83,21 @@ def find_model(
 ) -> list[ModelFiles]:
     """Return a model wherever it lies; nothing else in the repositories is looked at.
 
+    In a repository that cannot be searched it may lie, so there it is a model at fault.
+
     Args:
       repositories: Where to look.
       name: A name that may be a model's (see `check_model_name`).
       settings: What is read of it.
     """
-    entries = [repository / name for repository in repositories]
-    return [scan_model(entry, settings) for entry in entries if _is_model(entry)]
+    found: list[ModelFiles] = []
+    for entry in [repository / name for repository in repositories]:
+        try:
+            if _is_model(entry):
+                found.append(scan_model(entry, settings))
+        except OSError as error:
+            found.append(ModelFiles(name, entry, {}, fault=_fault(entry, error)))
+    return found
 
 
 def read_regular_file(path: Path, bytes_max: int) -> bytes:
@@ -112,8 +120,19 @@ def read_regular_file(path: Path, bytes_max: int) -> bytes:
 
 
 def _is_model(entry: Path) -> bool:
-    """A link that leads nowhere was meant to be a model."""
-    if not (entry.is_dir() or (entry.is_symlink() and not entry.exists())):
+    """A link that leads nowhere, or where nothing may be looked at, was meant to be a model.
+
+    Raises:
+      OSError: what the entry itself is cannot be found out.
+    """
+    try:
+        mode = entry.stat().st_mode
+    except OSError:
+        try:
+            mode = entry.lstat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+    if not (stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
         return False
     try:
         entry.name.encode()

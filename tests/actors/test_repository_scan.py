@@ -7,14 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from tests.actors.test_core import IDENTITY, add_model, reasons, running, states
+from tests.support.controlling import controlled
 from tritrio.actors._model_preparation import LABELS_BYTES_MAX
-from tritrio.actors._repository_scan import scan_repository
+from tritrio.actors._repository_scan import ScanSettings, find_model, scan_repository
 from tritrio.actors.model import REASON_MAX_CHARS
 from tritrio.actors.routing_table import ModelState
 from tritrio.protocol.config_text import CONFIG_MAX_BYTES
+from tritrio.protocol.errors import RequestError
 
 
 def test_a_directory_whose_name_is_not_utf8_is_no_model(
@@ -24,6 +27,43 @@ def test_a_directory_whose_name_is_not_utf8_is_no_model(
     add_model(tmp_path, os.fsdecode(b"caf\xe9"))
     assert [files.name for files in scan_repository(tmp_path)] == ["good"]
     assert "caf\\udce9' is ignored: the name of a model must be UTF-8 text" in caplog.text
+
+
+def test_a_link_that_cannot_be_followed_is_one_model_at_fault_and_not_the_repository(
+    tmp_path: Path,
+) -> None:
+    add_model(tmp_path, "good")
+    (tmp_path / "bad").symlink_to("x" * 300)  # no file has so long a name: not even looked for
+    settings = ScanSettings(fingerprints=True)
+    bad, good = scan_repository(tmp_path, settings)
+    assert (bad.name, good.name, good.fault) == ("bad", "good", None)
+    assert bad.fault is not None
+    assert bad.fault.message.startswith("model 'bad' cannot be read: File name too long")
+    [found] = find_model([tmp_path], "bad", settings)
+    assert found.fault is not None
+    assert found.fault.message == bad.fault.message
+
+
+def test_in_a_repository_that_cannot_be_searched_each_model_is_at_fault(tmp_path: Path) -> None:
+    (tmp_path / "models").symlink_to("x" * 300)
+    [files] = find_model([tmp_path / "models"], "a")
+    assert files.fault is not None
+    assert files.fault.message.startswith("model 'a' cannot be read: File name too long")
+
+
+async def test_a_repository_that_cannot_be_searched_takes_no_server_down_when_a_model_goes(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    add_model(tmp_path / "models", "a")
+    add_model(tmp_path / "models", "b")
+    async with controlled(tmp_path / "models", startup_models=("a", "b")) as core:
+        (tmp_path / "models").rename(tmp_path / "away")
+        (tmp_path / "models").symlink_to("x" * 300)
+        await core.control.unload("a")
+        await trio.testing.wait_all_tasks_blocked()
+        assert states(core) == {"a/1": ModelState.UNAVAILABLE, "b/1": ModelState.READY}
+        with pytest.raises(RequestError, match="model 'a' cannot be read: File name too long"):
+            await core.control.load("a")
 
 
 def oversized(path: Path, size_bytes: int) -> None:
