@@ -18,6 +18,9 @@ file of all traces, though the setting is still in force."""
 TENSOR_BYTES_HELD_MAX: Final = 64 * 1024 * 1024
 """Likewise for the tensors in them."""
 
+TENSOR_OVERHEAD_BYTES: Final = 512
+"""What a tensor takes beside its content. Streams have thousands of tensors of a few bytes."""
+
 
 class Write(NamedTuple):
     """Traces for one file.
@@ -26,11 +29,13 @@ class Write(NamedTuple):
       path: The file.
       whole: Whether they are all of the file; else they are added to it.
       traces: In the order in which they ended; at least one.
+      tensor_bytes: What their tensors hold.
     """
 
     path: str
     whole: bool
     traces: list[Trace]
+    tensor_bytes: int
 
 
 class _Held:
@@ -82,7 +87,9 @@ class TraceBuffer:
         held.traces.append(trace)
         held.requests += trace.parent is None
         held.tensor_bytes += sum(
-            event.tensor.byte_size for event in trace.events if isinstance(event, TensorSeen)
+            event.tensor.byte_size + TENSOR_OVERHEAD_BYTES
+            for event in trace.events
+            if isinstance(event, TensorSeen)
         )
         if held.replaced and not held.open:
             del self._held[setting]
@@ -118,13 +125,14 @@ class TraceBuffer:
     def _numbered(self, held: _Held) -> Write:
         path = f"{self._file}.{self._files}"
         self._files += 1
-        return Write(path, True, self._taken(held))
+        return self._taken(path, True, held)
 
     def _added(self, held: _Held) -> Write:
-        return Write(self._file, False, self._taken(held))
+        return self._taken(self._file, False, held)
 
     @staticmethod
-    def _taken(held: _Held) -> list[Trace]:
-        traces, held.traces = held.traces, []
+    def _taken(path: str, whole: bool, held: _Held) -> Write:
+        write = Write(path, whole, held.traces, held.tensor_bytes)
+        held.traces = []
         held.requests = held.tensor_bytes = 0
-        return traces
+        return write

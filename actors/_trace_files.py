@@ -15,12 +15,15 @@ from ..protocol.trace import Trace
 from ..protocol.trace_context import TraceContext
 from ..protocol.trace_file import trace_objects
 from ..protocol.trace_settings import TraceSetting
-from ._trace_buffer import TRACES_HELD_MAX, TraceBuffer, Write
+from ._trace_buffer import TENSOR_BYTES_HELD_MAX, TRACES_HELD_MAX, TraceBuffer, Write
 from ._wakeup import Wakeup
 from ._worker_threads import RunInThread
 
 TRACES_QUEUED_MAX: Final = 2 * TRACES_HELD_MAX
 """Traces that wait for the disk. More are dropped, since a disk so slow would take the memory."""
+
+TENSOR_BYTES_QUEUED_MAX: Final = 4 * TENSOR_BYTES_HELD_MAX
+"""Likewise for the tensors in them, which take longer to be made text of."""
 
 LAST_WRITES_S: Final = 5.0
 """How long the end of the server waits for the last files, in seconds."""
@@ -44,6 +47,7 @@ class TraceFiles:
         self._buffer = TraceBuffer(file)
         self._writes: deque[Write] = deque()
         self._queued = 0
+        self._queued_bytes = 0
         self._news = Wakeup()
         self._idle = trio.Event()
         self._idle.set()
@@ -58,6 +62,7 @@ class TraceFiles:
                 write = self._writes.popleft()
                 await self._run_in_thread(self._write, write)
                 self._queued -= len(write.traces)
+                self._queued_bytes -= write.tensor_bytes
             self._idle.set()
             await self._news.wait()
 
@@ -89,10 +94,14 @@ class TraceFiles:
     def _add(self, writes: Iterable[Write]) -> None:
         for write in writes:
             count = len(write.traces)
-            if self._queued and self._queued + count > TRACES_QUEUED_MAX:
+            if self._queued and (
+                self._queued + count > TRACES_QUEUED_MAX
+                or self._queued_bytes + write.tensor_bytes > TENSOR_BYTES_QUEUED_MAX
+            ):
                 _log.error("the disk is too slow for the traces: %d are dropped", count)
                 continue
             self._queued += count
+            self._queued_bytes += write.tensor_bytes
             self._writes.append(write)
             self._idle = trio.Event()
             self._news.set()
@@ -102,13 +111,35 @@ class TraceFiles:
         objects = trace_objects(write.traces)
         path = Path(write.path)
         try:
-            if not write.whole and write.path in self._begun and path.exists():
-                with path.open("r+b") as file:
-                    file.seek(-1, os.SEEK_END)  # on the bracket
-                    file.write(b"," + objects + b"]")
+            if not write.whole and write.path in self._begun and _has_content(path):
+                _append(path, objects)
             else:
                 path.write_bytes(b"[" + objects + b"]")
         except OSError as error:
             _log.error("a trace file cannot be written: %s", error)
         else:
             self._begun.add(write.path)
+
+
+def _has_content(path: Path) -> bool:
+    """Return whether there is a file to go on with; one that was emptied is begun anew."""
+    return path.exists() and path.stat().st_size > 0
+
+
+def _append(path: Path, objects: bytes) -> None:
+    """Add objects to an array.
+
+    Raises:
+      OSError: they cannot be written; the array is as it was.
+    """
+    with path.open("r+b", buffering=0) as file:
+        end = file.seek(-1, os.SEEK_END)  # on the bracket
+        left = memoryview(b"," + objects + b"]")
+        try:
+            while left:
+                left = left[file.write(left) :]
+        except OSError:
+            file.truncate(end)  # which gives the room back
+            file.seek(end)
+            file.write(b"]")
+            raise

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.traces import SPEC, Traces, request, setting, tensor
 from tritrio.actors import _trace_buffer as module
-from tritrio.actors._trace_buffer import TraceBuffer, Write
+from tritrio.actors._trace_buffer import TENSOR_OVERHEAD_BYTES, TraceBuffer, Write
 from tritrio.protocol.trace import Trace
 from tritrio.protocol.trace_settings import TraceSetting
 
@@ -101,7 +101,7 @@ def test_too_many_traces_are_written_though_their_time_has_not_come(
 
 
 def test_too_many_bytes_of_tensors_are_written_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TENSOR_BYTES_HELD_MAX", 16)
+    monkeypatch.setattr(module, "TENSOR_BYTES_HELD_MAX", 16 + 2 * TENSOR_OVERHEAD_BYTES)
     some = Buffered(setting("level=TENSORS"))
     writes = []
     for _ in range(3):
@@ -109,3 +109,5 @@ def test_too_many_bytes_of_tensors_are_written_too(monkeypatch: pytest.MonkeyPat
         trace.begin(request(X=tensor("X", np.zeros(2, np.int32))), SPEC, 1)
         writes.append(some.end(trace))
     assert [write is None for write in writes] == [True, False, True]
+    assert writes[1] is not None
+    assert writes[1].tensor_bytes == 16 + 2 * TENSOR_OVERHEAD_BYTES
