@@ -169,7 +169,10 @@ class HttpSagemaker:
         return HttpResponse(200)
 
     async def _unload(self, name: str) -> HttpResponse:
-        await self._models.unload(name)
+        try:
+            await self._models.unload(name)
+        except RequestError as error:
+            return refused(error)
         return HttpResponse(200)
 
 

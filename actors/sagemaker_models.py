@@ -63,14 +63,17 @@ class SagemakerModels:
             if error is None:
                 self.loaded[name] = url
                 finish(None)
-            else:
+                return
+            try:
                 self._forget(name, lambda _: finish(error))
+            except RequestError:  # the server is exiting, which unloads it as well
+                finish(error)
 
         self._places[name] = place
         try:
             self._control.start_load(name, None, done)
         except RequestError:
-            self._forget(name, lambda _: None)
+            self._control.unregister(self._places.pop(name))
             raise
         await ended.wait()
         if outcome[0] is not None:
@@ -80,10 +83,13 @@ class SagemakerModels:
         """Unload a model of `loaded`, and those that came with it; return once that has ended.
 
         Their requests in flight finish first.
+
+        Raises:
+          RequestError: UNAVAILABLE; it is not even begun, and nothing has changed.
         """
         begun = trio.Event()
-        del self.loaded[name]
         names = self._forget(name, lambda _: begun.set())
+        del self.loaded[name]
         await begun.wait()
         await self._control.unloaded(names)
 
@@ -92,13 +98,12 @@ class SagemakerModels:
 
         Returns:
           Its name, and those of the models that came with it.
+
+        Raises:
+          RequestError: it does not even begin; nothing has changed, and `done` is told nothing.
         """
-        names = self._control.unregister(self._places.pop(name))
-        try:
-            self._control.start_unload(name, True, done)
-        except RequestError as error:  # the server is exiting, which unloads it as well
-            done(error)
-        return names
+        self._control.start_unload(name, True, done)
+        return self._control.unregister(self._places.pop(name))
 
 
 def _look_into(name: str, url: str) -> tuple[Path, dict[str, Path]]:
@@ -113,6 +118,8 @@ def _look_into(name: str, url: str) -> tuple[Path, dict[str, Path]]:
         directories = list_repository(place)
     except RequestError as error:
         raise invalid_argument(error.message) from None
+    for directory in directories:
+        check_place(os.path.realpath(directory), url)
     if not directories:
         raise invalid_argument(f"expected a model directory in url {quoted(url)}, found none")
     if len(directories) == 1:

@@ -11,6 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.support.http_client import infer_body, request_bytes
 from tests.support.memory_server import MemoryServer, memory_server, write_models
 from tests.support.sagemaker import Platform, options, write_archive
+from tritrio.actors import repository_control
 from tritrio.actors._repository_scan import ScanSettings
 from tritrio.actors.model_control import LoadOverride
 from tritrio.actors.model_finder import ModelFinder
@@ -178,6 +179,24 @@ async def test_an_unload_is_answered_once_the_last_request_and_the_model_have_en
         assert (await busy.client.response()).rows == [[7, 8]]
 
 
+async def test_an_unload_that_is_not_even_begun_changes_nothing(
+    empty: Path, archive: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with memory_server(empty, sagemaker=options(), model_control="explicit") as server:
+        platform = Platform(server)
+        await platform.load("hash", archive)
+        with monkeypatch.context() as full:
+            full.setattr(repository_control, "OPERATIONS_MAX", 0)
+            refused = await platform.ask("/models/hash", method="DELETE")
+            assert (refused.status, "wait already" in refused.json["error"]) == (503, True)
+            other = write_archive(empty)
+            assert (await platform.load("other", other)).status == 400
+        assert await platform.listed() == {"hash": str(archive)}
+        assert (await platform.ask("/models/hash/invoke", BODY)).rows == [[7, 8]]
+        assert (await platform.load("other", other)).status == 200  # nothing was left of it
+        assert (await platform.ask("/models/hash", method="DELETE")).status == 200
+
+
 async def test_of_a_load_that_fails_nothing_is_left(
     empty: Path, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
@@ -202,6 +221,7 @@ async def test_of_a_load_that_fails_nothing_is_left(
         ("a", "relative", "an absolute path"),
         ("a", "{empty}", "found none"),
         ("a", "{link}", "outside /dev, /proc, /sys"),
+        ("a", "{inner}", "outside /dev, /proc, /sys"),
         ("a", "{two}", "found ['batched', 'plain']"),
         ("../a", "{one}", "a model name without directories"),
         ("a/b", "{one}", "a model name without directories"),
@@ -215,11 +235,14 @@ async def test_what_cannot_be_loaded_is_refused_and_says_why(
     places = {
         "empty": empty / "none",
         "link": tmp_path / "link",
+        "inner": tmp_path / "inner",
         "two": write_models(tmp_path / "two", only=("plain", "batched")),
         "one": write_models(tmp_path / "one", only=("plain",)),
     }
     places["empty"].mkdir()
     places["link"].symlink_to("/dev/shm")
+    places["inner"].mkdir()
+    (places["inner"] / "m").symlink_to("/proc/self")
     async with memory_server(empty, sagemaker=options(), model_control="explicit") as server:
         platform = Platform(server)
         answer = await platform.load(name, url.format(**places))
