@@ -17,6 +17,15 @@ _TRACEPARENT = re.compile(
 )
 
 
+TRACESTATE_MEMBERS_MAX: Final = 32
+"""Most members of a valid `tracestate`."""
+
+_MEMBER = re.compile(
+    r"(?:[a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
+    r"=(?=[ -~]{1,256}\Z)[^,=]*[^,= ]"
+)
+
+
 class TraceContext(NamedTuple):
     """A span to be the parent of others.
 
@@ -41,7 +50,8 @@ class TraceContext(NamedTuple):
 def parse_trace_context(traceparent: str, tracestate: str = "") -> TraceContext | None:
     """Return what two headers say, or None if they are no valid context.
 
-    A later version of `traceparent` may have more fields behind those of version 00.
+    A later version of `traceparent` may have more fields behind those of version 00. A `tracestate`
+    that is not valid is left out.
     """
     found = _TRACEPARENT.fullmatch(traceparent.strip())
     if found is None or found["version"] == "ff":
@@ -51,6 +61,14 @@ def parse_trace_context(traceparent: str, tracestate: str = "") -> TraceContext 
     if not (found["trace"].strip("0") and found["span"].strip("0")):
         return None
     state = tracestate.strip()
-    if len(state) > TRACESTATE_CHARS_MAX:
-        state = ""
-    return TraceContext(found["trace"], found["span"], state)
+    return TraceContext(found["trace"], found["span"], state if _is_state(state) else "")
+
+
+def _is_state(text: str) -> bool:
+    """Return whether a text is a `tracestate` to pass on; members may be empty."""
+    if len(text) > TRACESTATE_CHARS_MAX:
+        return False
+    members = [member.strip(" \t") for member in text.split(",")]
+    return len(members) <= TRACESTATE_MEMBERS_MAX and all(
+        not member or _MEMBER.fullmatch(member) for member in members
+    )
