@@ -7,7 +7,9 @@ import os
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 from ..protocol.config_text import CONFIG_MAX_BYTES
 from ..protocol.errors import ErrorCode, RequestError, invalid_argument
@@ -16,6 +18,10 @@ from ._fingerprint import take_fingerprint
 from ._repository_policy import Fingerprint, ModelFiles
 
 CONFIG_NAME = "config.pbtxt"
+
+TOLD_MAX: Final = 1024
+"""Names that are no text, and of which is known that the log has them: repositories are listed
+again and again."""
 
 _NOT_VERSIONS = frozenset({"configs", "initial_state", "warmup"})
 """Directories of a model that are no versions, and nobody's mistake."""
@@ -137,9 +143,14 @@ def _is_model(entry: Path) -> bool:
     try:
         entry.name.encode()
     except UnicodeEncodeError:
-        _logger.warning("%a is ignored: the name of a model must be UTF-8 text", str(entry))
+        _tell_of_name(str(entry))
         return False
     return True
+
+
+@lru_cache(TOLD_MAX)
+def _tell_of_name(entry: str) -> None:
+    _logger.warning("%a is ignored: the name of a model must be UTF-8 text", entry)
 
 
 def scan_model(directory: Path, settings: ScanSettings = ScanSettings()) -> ModelFiles:

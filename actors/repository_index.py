@@ -43,6 +43,7 @@ class RepositoryIndex:
         self._repositories = tuple(dict.fromkeys(repositories))
         self._run_in_thread = run_in_thread
         self._names: dict[Path, list[str]] = {}
+        self._unreadable: set[Path] = set()  # as the latest look found them
         self._turn = trio.Lock()
         self._looks_begun = 0
         self._look_ended = 0  # the latest that ended, by its number
@@ -87,7 +88,13 @@ class RepositoryIndex:
                 try:
                     found[repository] = [entry.name for entry in list_repository(repository)]
                 except RequestError as error:
-                    _logger.warning("the repository index may be out of date: %s", error.message)
+                    if repository not in self._unreadable:  # each client that asks has a look
+                        _logger.warning(
+                            "the repository index may be out of date: %s", error.message
+                        )
+                    self._unreadable.add(repository)
+                else:
+                    self._unreadable.discard(repository)
         finally:
             self._looking = False
         return found

@@ -27,6 +27,8 @@ def test_a_directory_whose_name_is_not_utf8_is_no_model(
     add_model(tmp_path, os.fsdecode(b"caf\xe9"))
     assert [files.name for files in scan_repository(tmp_path)] == ["good"]
     assert "caf\\udce9' is ignored: the name of a model must be UTF-8 text" in caplog.text
+    scan_repository(tmp_path)
+    assert caplog.text.count("is ignored") == 1  # it is told of once, and not at every look
 
 
 def test_a_link_that_cannot_be_followed_is_one_model_at_fault_and_not_the_repository(
