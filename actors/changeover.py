@@ -12,7 +12,7 @@ from typing import assert_never, final
 import trio
 
 from ..protocol.errors import RequestError, invalid_argument
-from ..protocol.wording import quoted
+from ..protocol.wording import quoted, without_model
 from ._ensemble_validation import too_deep
 from ._model_preparation import PreparedModel
 from ._model_relations import waves
@@ -152,9 +152,10 @@ class Changeover:
         """Return why an ensemble cannot be loaded, if a model that it needs is not."""
         for model in sorted(ensemble.needed):
             if not self._models.is_ready(model):
+                why = without_model(model, self._models.why_not_ready(model))
                 return invalid_argument(
                     f"ensemble '{ensemble.files.name}' needs model {quoted(model)}, which has no "
-                    f"loaded version: {self._models.why_not_ready(model)}"
+                    f"loaded version: {why}"
                 )
         return None
 
@@ -248,7 +249,7 @@ def _reason(made: Running | FailedVersion) -> str:
 def _load_error(name: str, failed: Made) -> RequestError:
     """Return the error of a load, with what became of each version that failed."""
     versions = "".join(
-        f" version {number} is UNAVAILABLE: {_reason(each)};\n"
+        f" version {number} is UNAVAILABLE: {without_model(name, _reason(each))};\n"
         for number, each in sorted(failed.items())
     )
     return invalid_argument(f"model '{name}' failed to load:{versions}")

@@ -125,6 +125,7 @@ class Model:
         self._strategy = definition.strategy
         self._budget = definition.services.budget
         self._report = report
+        self._end_reason = UNLOADED
         self._scope = trio.CancelScope()
         self._running: trio.Nursery | None = None  # where instances run, while it serves
 
@@ -147,9 +148,14 @@ class Model:
             if self._strategy is not None:
                 self._strategy.close()
 
-    def begin_unload(self) -> None:
-        """Be found no more; requests that come nevertheless are taken until `stop`."""
+    def begin_unload(self, reason: str = UNLOADED) -> None:
+        """Be found no more; requests that come nevertheless are taken until `stop`.
+
+        Args:
+          reason: What is said of the version once it has ended; one that `is_unloaded`.
+        """
         if self.version.state is ModelState.READY:
+            self._end_reason = reason
             self._set_state(ModelState.UNLOADING)
 
     async def stop(self, deadline_s: float) -> None:
@@ -272,8 +278,8 @@ class Model:
                     await nursery.start(self._caching.run)
                 await nursery.start(self._schedule)
         if self.version.state is not ModelState.UNAVAILABLE:
-            self._set_state(ModelState.UNAVAILABLE, UNLOADED)
-            self._log_state(UNLOADED)
+            self._set_state(ModelState.UNAVAILABLE, self._end_reason)
+            self._log_state(self._end_reason)
 
     def _log_state(self, state: str) -> None:
         name, version = self.version.name, self.version.version

@@ -8,6 +8,7 @@ the new ones are READY, then they are found in place of the old ones, which fini
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -34,6 +35,7 @@ from ._worker_threads import RunInThread
 from .changeover import Changeover
 from .model_finder import ModelFinder
 from .model_loader import ModelLoader
+from .routing_table import UNLOADED
 from .served_models import Running, ServedModels
 
 MODEL_LOADS_MAX = 4
@@ -45,6 +47,8 @@ is global in them. Python would collect them some day, without a look at how lar
 
 ALL_MODELS = "*"
 """Stands for every model there is, among those that explicit control loads at the start."""
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +222,16 @@ class Repository:
         if unload_dependents:
             gone |= left_over(name, needs, models.implicit())
         retired: list[Running] = []
-        for each in dependents(gone, needs) - gone:
-            retired += models.served[each].versions.values()
+        without = dependents(gone, needs) - gone
+        for each in sorted(without):
+            missing = min((gone | without).intersection(needs[each]))
+            reason = f"{UNLOADED}, since it needs model '{missing}', which is not loaded any more"
+            for running in models.served[each].versions.values():
+                if running.ready:
+                    about = {"model": each, "version": running.version.version}
+                    _logger.warning("ensemble %r is %s", each, reason, extra=about)
+                running.model.begin_unload(reason)
+                retired.append(running)
             models.served[each].versions = {}
         for each in gone:
             retired += models.served.pop(each).versions.values()

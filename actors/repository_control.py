@@ -17,7 +17,7 @@ import trio
 
 from ..protocol.errors import ErrorCode, RequestError, invalid_argument
 from ..protocol.pb.inference import ModelConfig
-from ..protocol.wording import quoted
+from ..protocol.wording import about_model, quoted, without_model
 from ._load_rules import check_model_name, check_override
 from ._operation_turns import OperationTurns, Ticket
 from ._override_files import OverrideFiles
@@ -210,8 +210,9 @@ class RepositoryControl:
             implicit=survey.found.keys() - {name},
             held={} if files is None else {name: files},
         )
+        for each, error in errors.items():  # of ensembles that the new one does not fit, too
+            _logger.error(about_model(each, error.message.rstrip(";\n")), extra={"model": each})
         if name in errors:
-            _logger.error("model %r: %s", name, errors[name].message.rstrip())
             raise _load_failed(name, errors[name], several=len(found) > 1)
         if all(action.name != name for action in actions):
             repository.models.keep(name)
@@ -278,7 +279,8 @@ def _load_failed(name: str, error: RequestError, *, several: bool) -> RequestErr
         return RequestError(ErrorCode.INTERNAL, error.message)
     if error.code is ErrorCode.INVALID_ARG:
         return error
-    return invalid_argument(f"model {quoted(name)} failed to load: {reason_of(error)}")
+    reason = without_model(name, reason_of(error))
+    return invalid_argument(f"model {quoted(name)} failed to load: {reason}")
 
 
 def _exiting() -> RequestError:

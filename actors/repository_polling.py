@@ -14,6 +14,7 @@ from typing import Final, final
 import trio
 
 from ..protocol.errors import RequestError
+from ..protocol.wording import about_model
 from ._poll_policy import Look, PollPolicy, look_of
 from ._repository_policy import ModelFiles, changes
 from .repository import Repository
@@ -114,7 +115,7 @@ class RepositoryPolling:
         for name in found:
             self._failed.pop(name, None)
         for name, error in errors.items():
-            _logger.error("model %r: %s", name, error.message.rstrip())
+            _logger.error(about_model(name, error.message.rstrip(";\n")), extra={"model": name})
             if name in present:
                 needs = await repository.finder.needs(present[name])
                 self._failed[name] = _Failed(present[name], needs)

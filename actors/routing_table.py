@@ -46,6 +46,15 @@ UNLOADED = "unloaded"
 """The reason of a version that was unloaded on request; it does not count for readiness."""
 
 
+def is_unloaded(reason: str) -> bool:
+    """Return whether this is the reason of a version that was unloaded, and did not fail.
+
+    Those of ensembles that went with a model say so behind `UNLOADED`; those of failures begin with
+    the display name of an error code.
+    """
+    return reason.startswith(UNLOADED)
+
+
 @final
 class ModelVersion:
     """One version of a model, as the frontends see it.
@@ -183,7 +192,7 @@ class IndexEntry:
     @property
     def failed(self) -> bool:
         """Whether it should serve and cannot."""
-        return self.state is ModelState.UNAVAILABLE and self.reason != UNLOADED
+        return self.state is ModelState.UNAVAILABLE and not is_unloaded(self.reason)
 
 
 @final
@@ -264,7 +273,9 @@ class RoutingTable:
             version
             for _, entry in self._sorted()
             for version in entry.versions
-            if isinstance(version, ModelVersion) and version.loaded and version.reason != UNLOADED
+            if isinstance(version, ModelVersion)
+            and version.loaded
+            and not is_unloaded(version.reason)
         ]
 
     def statistics_of(self, name: str = "", version: str = "") -> list[ModelVersion]:

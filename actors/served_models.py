@@ -25,6 +25,7 @@ from .routing_table import (
     ModelState,
     ModelVersion,
     RoutingTable,
+    is_unloaded,
 )
 
 PAST_VERSIONS_MAX: Final = 100
@@ -155,7 +156,7 @@ class ServedModels:
         if entry is None:
             return "there is no such model"
         reasons = [entry.reason, *(version.reason for version in entry.versions)]
-        told = sorted(filter(None, reasons), key=UNLOADED.__eq__)  # what failed goes first
+        told = sorted(filter(None, reasons), key=is_unloaded)  # what failed goes first
         return told[0] if told else "it is not loaded"
 
     def running(self, names: Iterable[str]) -> dict[str, RunningModel]:
@@ -222,7 +223,7 @@ class ServedModels:
                 continue
             if each.state is ModelState.UNLOADING:
                 past[number] = each
-            elif each.reason == UNLOADED:
+            elif is_unloaded(each.reason):
                 past[number] = FailedVersion(each.version, UNLOADED)
         latest = dict(sorted(past.items())[-PAST_VERSIONS_MAX:])
         return tuple(each for _, each in sorted({**latest, **shown}.items()))

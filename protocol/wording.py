@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -18,6 +19,24 @@ def quoted(text: str) -> str:
     if len(text) > SHOWN_TEXT_MAX:
         text = text[:SHOWN_TEXT_MAX] + "…"
     return f"'{text}'"
+
+
+def about_model(name: str, message: str) -> str:
+    """Return a message about a model that names it first, whether it did so itself or not."""
+    if message.startswith((f"model '{name}'", f"ensemble '{name}'")):
+        return message
+    return f"model '{name}': {message}"
+
+
+def without_model(name: str, reason: str) -> str:
+    """Return the reason of a model without its name in front, where that was said already.
+
+    Args:
+      name: The model's name.
+      reason: A message, or one behind the display name of its error code.
+    """
+    subject = rf"(?:model|ensemble) '{re.escape(name)}'(?: version \d+)?: "
+    return re.sub(rf"\A([A-Z][a-z ]+: )?{subject}", r"\1", reason)
 
 
 def shown(value: object) -> str:

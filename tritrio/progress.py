@@ -12,6 +12,7 @@ import trio
 from .actors.router import Router
 from .actors.routing_table import IndexEntry, ModelState
 from .logs import printable
+from .protocol.wording import without_model
 
 DRAIN_REPORT_S: Final = 1.0
 """Between two lines about what a stop waits for, as Triton has them."""
@@ -26,7 +27,7 @@ def log_models(index: Sequence[IndexEntry], repositories: Iterable[Path]) -> Non
         (
             entry.name,
             entry.version or "",
-            ": ".join(filter(None, (entry.state.value, entry.reason))),
+            ": ".join(filter(None, (entry.state.value, without_model(entry.name, entry.reason)))),
         )
         for entry in known
     ]
@@ -35,7 +36,8 @@ def log_models(index: Sequence[IndexEntry], repositories: Iterable[Path]) -> Non
         if entry.state is not ModelState.READY:
             where = entry.name if entry.version is None else f"{entry.name} version {entry.version}"
             about = {"model": entry.name, "version": entry.version}
-            _log.error("model %s is %s: %s", where, entry.state.value, entry.reason, extra=about)
+            reason = without_model(entry.name, entry.reason)
+            _log.error("model %s is %s: %s", where, entry.state.value, reason, extra=about)
     if not index:
         _log.warning("there are no models in %s", ", ".join(map(str, repositories)))
 

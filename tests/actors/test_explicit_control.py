@@ -167,7 +167,7 @@ async def test_a_newer_version_takes_the_place_of_the_latest(
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (BROKEN, "model 'a' failed to load: version 1 is UNAVAILABLE: Invalid argument: model"),
+        (BROKEN, "model 'a' failed to load: version 1 is UNAVAILABLE: Invalid argument: an id"),
         ("max_batch_size: oops", "config.pbtxt:1:"),
         ("version_policy { specific { versions: [ 7 ] } }" + IDENTITY, "version_policy selects"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,11 @@ def add_models(repository: Path) -> None:
 
 def ready(lines: list[str]) -> str:
     return " ".join(line.split("/")[0] for line in lines if line.endswith("READY"))
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    """What was logged at one level."""
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
 
 
 async def test_the_models_that_an_ensemble_needs_are_loaded_with_it(
@@ -75,11 +81,35 @@ async def test_who_goes_with_a_model_that_is_unloaded(
         await core.control.unload(name, unload_dependents=with_needed)
         await wait_all_tasks_blocked()
         assert ready(index(core)) == left
-        assert {line.split(" ", 1)[1] for line in index(core)} == {
+        assert {line.split(" ", 1)[1].partition(",")[0] for line in index(core)} == {
             "READY",
             "UNAVAILABLE unloaded",
         }
         assert core.router.ready()
+
+
+async def test_an_ensemble_that_goes_with_a_model_names_it_until_it_is_unloaded_itself(
+    autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_models(tmp_path)
+    async with controlled(tmp_path, startup_models=("o",)) as core:
+        await core.control.unload("b")
+        await wait_all_tasks_blocked()
+        gone = "unloaded, since it needs model '{}', which is not loaded any more"
+        assert index(core) == [
+            "a/1 READY",
+            "b/1 UNAVAILABLE unloaded",
+            f"e/1 UNAVAILABLE {gone.format('b')}",
+            f"o/1 UNAVAILABLE {gone.format('e')}",
+        ]
+        assert core.router.ready()
+        assert [version.name for version in core.router.measured_models()] == ["a"]
+        assert lines(caplog, logging.WARNING) == [
+            f"ensemble 'e' is {gone.format('b')}",
+            f"ensemble 'o' is {gone.format('e')}",
+        ]
+        await core.control.unload("e")
+        assert index(core)[2] == "e/1 UNAVAILABLE unloaded"
 
 
 async def test_a_model_that_another_ensemble_needs_stays(
@@ -139,7 +169,7 @@ async def test_an_ensemble_goes_on_with_a_model_that_was_loaded_anew(
 
 
 async def test_an_ensemble_that_does_not_fit_a_new_model_any_more_is_unavailable_until_it_does(
-    autojump_clock: MockClock, tmp_path: Path
+    autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_models(tmp_path)
     async with controlled(tmp_path, startup_models=("o",)) as core:
@@ -151,11 +181,18 @@ async def test_an_ensemble_that_does_not_fit_a_new_model_any_more_is_unavailable
         )
         assert needing.startswith("o/- UNAVAILABLE ")
         assert (
-            "needs model 'e', which has no loaded version: Invalid argument: ensemble 'e'"
-            in needing
+            "needs model 'e', which has no loaded version: Invalid argument: tensor 't1'" in needing
         )
         assert drained == "o/1 UNLOADING"
         assert not core.router.ready()
+        inner, outer = lines(caplog, logging.ERROR)
+        assert inner.startswith(
+            "model 'e' failed to load: version 1 is UNAVAILABLE: Invalid argument: tensor 't1' has "
+        )
+        assert inner.endswith("(model 'b')")
+        assert outer.startswith(
+            "ensemble 'o' needs model 'e', which has no loaded version: Invalid argument: tensor "
+        )
         configure(tmp_path, "b")
         await core.control.load("b")
         assert ready(index(core)) == "a b e o"

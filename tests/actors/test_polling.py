@@ -241,7 +241,9 @@ async def test_an_ensemble_waits_for_a_model_that_comes_later(
         assert index(core) == ["a/1 READY", "b/1 READY", "e/1 READY"]
         shutil.rmtree(tmp_path / "b")
         await at(48)
-        assert index(core) == ["a/1 READY", "e/1 UNAVAILABLE unloaded"]
+        [_, gone] = index(core)
+        assert gone.startswith("e/1 UNAVAILABLE unloaded, since it needs model 'b'")
+        assert core.router.ready()
 
 
 async def test_loads_and_unloads_on_request_are_refused(
