@@ -50,6 +50,37 @@ def distinct(repositories: Iterable[Path]) -> list[Path]:
     return sorted({Path(os.path.realpath(path)) for path in repositories})
 
 
+def check_repository(repository: Path) -> None:
+    """Check that a directory is not a model itself, which is named in place of its parent easily.
+
+    It is if it has a configuration, or version directories with files, and nothing that lies in it
+    could be a model.
+
+    Raises:
+      RequestError: INVALID_ARG; names the directory and its parent.
+    """
+    try:
+        inside = [entry for entry in repository.iterdir() if entry.is_dir()]
+        versions = [entry for entry in inside if parse_version(entry.name) is not None]
+        if any(map(_looks_like_model, inside)):
+            return
+        filled = any(each.is_file() for version in versions for each in version.iterdir())
+        if not (filled or (repository / CONFIG_NAME).is_file()):
+            return
+    except OSError:  # whoever reads it next says so
+        return
+    raise invalid_argument(
+        f"expected a directory of models as model repository, got '{repository}', which looks like "
+        f"a model itself; expected its parent directory '{repository.parent}'"
+    )
+
+
+def _looks_like_model(directory: Path) -> bool:
+    return (directory / CONFIG_NAME).exists() or any(
+        parse_version(entry.name) is not None and entry.is_dir() for entry in directory.iterdir()
+    )
+
+
 def list_repository(repository: Path) -> list[Path]:
     """Return the model directories of a repository, by name; files beside them are ignored.
 

@@ -6,8 +6,9 @@ old ones, in one step. What was replaced is for the repository to end.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import assert_never, final
+from typing import Final, assert_never, final
 
 import trio
 
@@ -21,8 +22,16 @@ from ._repository_policy import LoadModel, RefuseModel
 from .instance_updates import InstanceUpdates
 from .model import reason_of
 from .model_loader import Made, ModelLoader, is_ready, running_of
-from .routing_table import FailedVersion
+from .routing_table import UNLOADED, FailedVersion
 from .served_models import Running, Served, ServedModels
+
+REPLACED: Final = f"{UNLOADED} as it was before, since a later load has replaced it"
+"""What is said in the end of a version that another one of its number replaced."""
+
+GIVEN_UP: Final = f"{UNLOADED} again, since its model failed to load; what served before goes on"
+"""What is said in the end of a version that was to replace another one, and does not."""
+
+_logger = logging.getLogger(__name__)
 
 
 @final
@@ -102,7 +111,12 @@ class Changeover:
                 self._ensembles[name] = outcome.prepared
             else:
                 if all(map(is_ready, outcome.made.values())):
-                    kept |= await updates.commit()
+                    changed = await updates.commit()
+                    kept |= changed
+                    for number in [number for number, each in changed.items() if each.ready]:
+                        about = {"model": name, "version": str(number)}
+                        text = "model %s version %s is READY with other instances"
+                        _logger.info(text, name, number, extra=about)
                 self._commit(outcome.prepared, kept, outcome.made)
         finally:
             await updates.undo()
@@ -187,7 +201,9 @@ class Changeover:
         if failed:
             self.errors[name] = _load_error(name, failed)
         if failed and asked and old.ready:
-            self.retired += running_of(made).values()
+            for given_up in running_of(made).values():
+                given_up.model.begin_unload(GIVEN_UP)
+                self.retired.append(given_up)
             self._models.show_failure(name, {n: _reason(each) for n, each in failed.items()})
             return
         self._models.served[name] = Served(
@@ -205,10 +221,10 @@ class Changeover:
         for each in kept.values():
             each.version.reason = ""
         self._models.show(name, {**dropped, **kept, **made})
-        replaced = [each for number, each in old.versions.items() if number not in kept]
-        for each in replaced:
-            each.model.begin_unload()
-        self.retired += replaced
+        replaced = {number: each for number, each in old.versions.items() if number not in kept}
+        for number, each in replaced.items():
+            each.model.begin_unload(REPLACED if number in prepared.selected else UNLOADED)
+        self.retired += replaced.values()
         if made or replaced:
             self._changed.add(name)
 

@@ -15,6 +15,7 @@ from ._model_relations import related
 from ._repository_policy import Action, ModelFiles, changes, grouped
 from ._repository_scan import (
     ScanSettings,
+    check_repository,
     distinct,
     find_model,
     glance,
@@ -69,8 +70,14 @@ class ModelFinder:
         return f"<ModelFinder in {len(self._repositories)} repositories>"
 
     async def open(self) -> None:
-        """Find out which repositories are the same."""
+        """Find out which repositories are the same.
+
+        Raises:
+          RequestError: one of them is a model itself.
+        """
         self._repositories = await self._run_in_thread(distinct, self._repositories)
+        for repository in self._repositories:
+            await self._run_in_thread(check_repository, repository)
 
     def register(self, repository: Path, models: Mapping[str, Path]) -> None:
         """Find these models, too: name -> directory, in a repository that is not known yet.

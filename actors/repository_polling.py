@@ -121,6 +121,7 @@ class RepositoryPolling:
                 self._failed[name] = _Failed(present[name], needs)
         for name in present.keys() - {action.name for action in actions}:
             repository.models.keep(name)
+            _logger.info("model %r is loaded, and was before", name)
         _logger.info("models have changed: %s", ", ".join(map(repr, sorted(found))))
 
 

@@ -242,6 +242,12 @@ class RoutingTable:
             raise RequestError(
                 ErrorCode.NOT_FOUND, f"expected the name of a known model, got {quoted(name)}"
             )
+        if number is None and not (entry.versions or entry.reason):
+            raise RequestError(
+                ErrorCode.NOT_FOUND,
+                f"model {quoted(name)} is not loaded; with explicit model control a load request "
+                "or --load-model loads it",
+            )
         if number is None:
             raise RequestError(
                 ErrorCode.NOT_FOUND,

@@ -50,6 +50,13 @@ def warnings_of(config: ModelConfig) -> list[str]:
             f"model '{config.name}': {BATCH_STRATEGY_PARAMETER} does not work with "
             "sequence_batching; the default strategy is used"
         )
+    sides = (("inputs", config.input), ("outputs", config.output))
+    warnings += [
+        f"model '{config.name}' has no {side}: its configuration names none, and its backend "
+        "completes none"
+        for side, tensors in sides
+        if not tensors
+    ]
     warnings += [
         f"model '{config.name}': model_metrics: the buckets of {quoted(family)} cannot be chosen, "
         f"only those of {FIRST_RESPONSE_FAMILY} can"

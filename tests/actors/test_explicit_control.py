@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,9 +25,12 @@ from tests.support.controlling import (
     touch,
 )
 from tests.support.fake_device import FakeDevices
+from tritrio.actors._device_link import Device
+from tritrio.backends.base import InstancePlace
 from tritrio.protocol.errors import ErrorCode, RequestError
 
 ALL = "version_policy { all {} }" + IDENTITY
+INSTANCES = "instance_group [ { kind: KIND_CPU count: 2 } ]"
 BROKEN = IDENTITY.replace("OUTPUT0", "OUT")
 
 
@@ -90,7 +96,8 @@ async def test_names_that_are_none_are_refused_and_nothing_is_looked_for(
     autojump_clock: MockClock, tmp_path: Path, name: str
 ) -> None:
     add_model(tmp_path, "a")
-    async with controlled(tmp_path / "a", tmp_path) as core:
+    add_model(tmp_path / "inner", "b")
+    async with controlled(tmp_path / "inner", tmp_path) as core:
         with pytest.raises(RequestError) as refused:
             await core.control.load(name)
         assert refused.value.code is ErrorCode.INVALID_ARG
@@ -337,3 +344,57 @@ async def test_a_change_that_is_taken_back_leaves_the_versions_and_no_reason(
         await core.control.load("a")
         assert index(core) == ["a/1 READY", "a/2 READY"][: 1 + more]
         assert core.router.table.find("a", "1") is version
+
+
+async def test_the_log_says_what_became_of_a_version_that_another_one_was_to_replace(
+    autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tritrio")
+    add_model(tmp_path, "a", ALL)
+
+    async def said_of(load: Callable[[str], Awaitable[None]]) -> list[str]:
+        caplog.clear()
+        with suppress(RequestError):
+            await load("a")
+        await wait_all_tasks_blocked()
+        return [record.getMessage() for record in caplog.records]
+
+    async with controlled(tmp_path, startup_models=("a",)) as core:
+        configure(tmp_path, "a", ALL.replace("size: 8", "size: 4"))
+        assert await said_of(core.control.load) == [
+            "model a version 1 is READY",
+            "model 'a' is loaded",
+            "model a version 1 is unloaded as it was before, since a later load has replaced it",
+        ]
+        configure(tmp_path, "a", ALL.replace("size: 8", "size: 4") + INSTANCES)
+        assert await said_of(core.control.load) == [
+            "model a version 1 is READY with other instances",
+            "model 'a' is loaded",
+        ]
+        assert await said_of(core.control.load) == ["model 'a' is loaded, and was before"]
+        assert await said_of(core.control.unload) == ["model a version 1 is unloaded"]
+
+
+async def test_a_good_version_that_goes_with_one_that_failed_says_so_in_the_log(
+    autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tritrio")
+    add_model(tmp_path, "a", ALL)
+    devices = FakeDevices()
+
+    def make(place: InstancePlace) -> Device:
+        if len(devices.made) == 2:  # the second one of the second load
+            raise RequestError(ErrorCode.INTERNAL, "there is no room")
+        return devices(place)
+
+    async with controlled(tmp_path, startup_models=("a",), device_factory=make) as core:
+        add_version(tmp_path, "a", "1")
+        add_version(tmp_path, "a", "2")
+        with pytest.raises(RequestError, match=r"to load: version \d is UNAVAILABLE: [^;]*;\n$"):
+            await core.control.load("a")
+        await wait_all_tasks_blocked()
+        ended = [text.partition(" is ")[2] for text in caplog.messages if "unloaded" in text]
+        assert ended == [
+            "unloaded again, since its model failed to load; what served before goes on"
+        ]
+        assert (await answer(core, "a")).error is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
@@ -318,3 +319,27 @@ async def test_the_answers_go_on_while_a_change_is_loaded(
             seen.append((await answer(core, "a")).model_version)
             await trio.sleep(0.25)
         assert seen == ["1"] * 8 + ["2"] * 8
+
+
+async def test_the_log_says_which_versions_are_ready_after_a_configuration_was_mended(
+    autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tritrio")
+    add_model(tmp_path, "a")
+    add_model(tmp_path, "b", BROKEN)
+    async with polling(tmp_path) as core:
+        configure(tmp_path, "a", BROKEN)
+        await at(16)
+        [failed] = [record.message for record in caplog.records if record.levelname == "ERROR"]
+        assert failed.startswith("model 'a' failed to load: version 1 is UNAVAILABLE: Invalid")
+        assert failed.count("'a'") == 1
+        caplog.clear()
+        configure(tmp_path, "a")
+        configure(tmp_path, "b")
+        await at(32)
+        assert index(core) == ["a/1 READY", "b/1 READY"]
+        assert sorted(caplog.messages) == [
+            "model 'a' is loaded, and was before",
+            "model b version 1 is READY",
+            "models have changed: 'a', 'b'",
+        ]

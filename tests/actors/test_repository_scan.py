@@ -13,7 +13,12 @@ from trio.testing import MockClock
 from tests.actors.test_core import IDENTITY, add_model, reasons, running, states
 from tests.support.controlling import controlled
 from tritrio.actors._model_preparation import LABELS_BYTES_MAX
-from tritrio.actors._repository_scan import ScanSettings, find_model, scan_repository
+from tritrio.actors._repository_scan import (
+    ScanSettings,
+    check_repository,
+    find_model,
+    scan_repository,
+)
 from tritrio.actors.model import REASON_MAX_CHARS
 from tritrio.actors.routing_table import ModelState
 from tritrio.protocol.config_text import CONFIG_MAX_BYTES
@@ -178,3 +183,48 @@ async def test_a_model_that_fails_is_logged_by_whoever_shows_the_index(
     async with running(tmp_path) as core:
         assert set(states(core).values()) == {ModelState.UNAVAILABLE}
     assert caplog.records == []
+
+
+def lay_out(root: Path, *files: str) -> Path:
+    for file in files:
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text("")
+    return root
+
+
+@pytest.mark.parametrize(
+    "files", [("config.pbtxt", "1/model.py"), ("1/model.onnx", "2/model.onnx"), ("config.pbtxt",)]
+)
+async def test_a_model_in_place_of_its_repository_is_refused_and_its_parent_named(
+    autojump_clock: MockClock, tmp_path: Path, files: tuple[str, ...]
+) -> None:
+    lay_out(tmp_path / "adds", *files)
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(
+            RequestError,
+            match=f"got '{tmp_path}/adds', which looks like a model itself; expected its parent "
+            f"directory '{tmp_path}'$",
+        )
+    ):
+        async with running(tmp_path / "adds"):
+            pass
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("config.pbtxt", "adds/1/model.py"),
+        ("1/1/model.onnx", "2/config.pbtxt"),
+        ("1/1/model.onnx", "2/model.onnx"),
+        ("1/nested/file",),
+        ("README.md",),
+    ],
+)
+def test_what_may_be_a_repository_is_none_the_less_taken_for_one(
+    tmp_path: Path, files: tuple[str, ...]
+) -> None:
+    check_repository(lay_out(tmp_path, *files))
+
+
+def test_a_repository_that_is_not_there_is_for_others_to_refuse(tmp_path: Path) -> None:
+    check_repository(tmp_path / "missing")

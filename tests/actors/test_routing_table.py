@@ -71,7 +71,7 @@ def test_the_highest_ready_version_is_the_default() -> None:
         ("nobody", "", ErrorCode.NOT_FOUND, ["'nobody'"]),
         ("nobody", "1", ErrorCode.NOT_FOUND, ["'nobody'"]),
         ("broken", "", ErrorCode.NOT_FOUND, ["'broken'"]),
-        ("never", "", ErrorCode.NOT_FOUND, ["'never'"]),
+        ("never", "", ErrorCode.NOT_FOUND, ["'never'", "is not loaded", "--load-model"]),
         ("model", "3", ErrorCode.NOT_FOUND, ["'model'", "3"]),
         ("model", "11", ErrorCode.UNAVAILABLE, ["'model'", "11", "not ready"]),
         ("model", "12", ErrorCode.UNAVAILABLE, ["'model'", "12", "not ready"]),

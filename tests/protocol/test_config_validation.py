@@ -283,6 +283,15 @@ def test_a_batch_strategy_beside_a_sequence_batcher_is_a_warning() -> None:
     assert warnings_of(parse_model_config(BASE + path, file="c")) == []
 
 
+@pytest.mark.parametrize("side", ["inputs", "outputs"])
+def test_a_model_without_inputs_or_outputs_is_a_warning(side: str) -> None:
+    config = parse_model_config(BASE, file="c")
+    getattr(config, side.removesuffix("s")).clear()
+    assert warnings_of(config) == [
+        f"model 'm' has no {side}: its configuration names none, and its backend completes none"
+    ]
+
+
 def test_buckets_of_a_family_that_nobody_can_choose_are_said() -> None:
     controls = "".join(
         f'metric_control {{ metric_identifier {{ family: "{family}" }} '
