@@ -22,7 +22,7 @@ from ._repository_policy import LoadModel, RefuseModel
 from .instance_updates import InstanceUpdates
 from .model import reason_of
 from .model_loader import Made, ModelLoader, is_ready, running_of
-from .routing_table import UNLOADED, FailedVersion
+from .routing_table import UNLOADED, FailedVersion, is_unloaded
 from .served_models import Running, Served, ServedModels
 
 REPLACED: Final = f"{UNLOADED} as it was before, since a later load has replaced it"
@@ -153,6 +153,7 @@ class Changeover:
             if asked or self._models.served[name].ready:
                 self._fail(name, unmet, prepared, stays=asked)
             return
+        goes = not asked and self._has_served(name)
         made = await self._loader.start(
             prepared.versions,
             self._nursery,
@@ -160,7 +161,7 @@ class Changeover:
             held=self._held.get(name),
             show=lambda made: self._show_begun(name, {}, made),
         )
-        self._commit(prepared, {}, made, asked=asked)
+        self._commit(prepared, {}, made, asked=asked, goes=goes)
 
     def _unmet(self, ensemble: PreparedModel) -> RequestError | None:
         """Return why an ensemble cannot be loaded, if a model that it needs is not."""
@@ -185,6 +186,7 @@ class Changeover:
         made: Made,
         *,
         asked: bool = True,
+        goes: bool = False,
     ) -> None:
         """Put new versions in the place of the old ones, in one step.
 
@@ -193,6 +195,7 @@ class Changeover:
           kept: Versions that go on.
           made: Versions that are new.
           asked: Whether the old ones go on if a new one has failed; otherwise they cannot.
+          goes: Whether one that has failed counts as unloaded.
         """
         name = prepared.files.name
         old = self._models.served.get(name, Served())
@@ -206,6 +209,10 @@ class Changeover:
                 self.retired.append(given_up)
             self._models.show_failure(name, {n: _reason(each) for n, each in failed.items()})
             return
+        if goes:
+            made = made | {
+                n: FailedVersion(str(n), _gone(name, _reason(each))) for n, each in failed.items()
+            }
         self._models.served[name] = Served(
             prepared.files.fingerprint,
             {**kept, **running_of(made)},
@@ -247,9 +254,15 @@ class Changeover:
             for running in served.versions.values():
                 running.model.begin_unload()
             self.retired += served.versions.values()
+        if not stays:
+            reason = _gone(name, reason)
         implicit = self._is_implicit(name, asked=stays)
         self._models.served[name] = Served(ensemble=ensemble, implicit=implicit)
         self._models.show(name, {}, reason)
+
+    def _has_served(self, name: str) -> bool:
+        """Return whether an ensemble serves until now, or went with a model that it needs."""
+        return self._models.is_ready(name) or is_unloaded(self._models.why_not_ready(name))
 
     def _is_implicit(self, name: str, *, asked: bool) -> bool:
         served = self._models.served.get(name)
@@ -260,6 +273,15 @@ class Changeover:
 
 def _reason(made: Running | FailedVersion) -> str:
     return made.reason if isinstance(made, FailedVersion) else made.version.reason
+
+
+def _gone(name: str, reason: str) -> str:
+    """Return the reason of an ensemble that nobody asked to load, and that its models end.
+
+    As with Triton it counts as unloaded, so that a load of another model that was asked for does
+    not make the server unready.
+    """
+    return f"{UNLOADED}, since its models have changed: {without_model(name, reason)}"
 
 
 def _load_error(name: str, failed: Made) -> RequestError:
