@@ -7,12 +7,18 @@ from typing import Any
 from .cases import BAD_JSON, Case, Differs, reasons_are_there
 from .grpc_cases import index
 from .http_exchange import Http
-from .life_cycle import Scenario, Step, get, load, load_grpc, unload, unload_grpc
+from .life_cycle import OnOneSide, Scenario, Step, get, load, load_grpc, unload, unload_grpc
 from .life_cycle_files import PYTHON, RAISES, all_of, ensemble, model, without_source
 from .life_cycle_requests import CONFIG, VALUE
 
 READY = get("health/ready")
 LIVE = get("health/live")
+NO_TENSORS = '{"backend": "python"}'
+FITS_AGAIN = OnOneSide(
+    ("on_good/1 UNAVAILABLE with a reason",),
+    ("on_good answers", "on_good/1 READY"),
+    "ensembles-again",
+)
 
 READINESS = Scenario(
     "readiness",
@@ -28,6 +34,14 @@ READINESS = Scenario(
         Step("unload of the good model", unload("good"), 200),
         Step("ready after the good model", READY, 200),
         Step("load of the good model again", load("good"), 200),
+        Step("load of an ensemble of it", load("on_good"), 200),
+        Step("load of the good model without tensors", load("good", {"config": NO_TENSORS}), 200),
+        Step("ready with an ensemble that does not fit any more", READY, 200),
+        Step("load of the good model as it was", load("good"), 200, after=FITS_AGAIN),
+        Step("ready with an ensemble that fits again", READY, 200, after=FITS_AGAIN),
+        Step("unload of the good model below its ensemble", unload("good"), 200),
+        Step("ready after an ensemble that went with its model", READY, 200),
+        Step("load of the good model below its ensemble", load("good"), 200),
         Step("load of a bad model", load("bad"), 400),
         Step("ready with a bad model", READY, 400),
         Step("live with a bad model", LIVE, 200),
