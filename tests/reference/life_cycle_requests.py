@@ -153,9 +153,7 @@ HTTP_FAULTS = [
     files("a file and a directory in one", refusal("load-faults"), "1", "1/model.py"),
 ]
 NOTHING_TO_SERVE = [
-    dataclasses.replace(
-        step, after=OnOneSide((), ("still UNAVAILABLE with a reason",), "load-faults")
-    )
+    dataclasses.replace(step, after=OnOneSide((), ("still",), "load-faults"))
     for step in (
         files("a file without a version", 400, "model.py"),
         files("a file in place of a version", 400, "1"),
