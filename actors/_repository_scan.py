@@ -45,9 +45,17 @@ class ScanSettings:
     contents: bool = False
 
 
-def distinct(repositories: Iterable[Path]) -> list[Path]:
-    """Return each directory once, however often and however it is spelt."""
-    return sorted({Path(os.path.realpath(path)) for path in repositories})
+def distinct(repositories: Iterable[Path]) -> dict[Path, Path]:
+    """Return each directory once, however often and however it is spelt.
+
+    Returns:
+      The directory without links -> its absolute path as given, so that a link that leads elsewhere
+      later is followed; in the order of the former.
+    """
+    places: dict[Path, Path] = {}
+    for path in repositories:
+        places.setdefault(Path(os.path.realpath(path)), path.absolute())
+    return dict(sorted(places.items()))
 
 
 def check_repository(repository: Path) -> None:

@@ -61,6 +61,7 @@ class ModelFinder:
         models: ServedModels,
     ) -> None:
         self._repositories = list(repositories)
+        self._places: Collection[Path] = ()  # without links, as of the start
         self._settings = settings
         self._run_in_thread = run_in_thread
         self._models = models
@@ -75,7 +76,8 @@ class ModelFinder:
         Raises:
           RequestError: one of them is a model itself.
         """
-        self._repositories = await self._run_in_thread(distinct, self._repositories)
+        places = await self._run_in_thread(distinct, self._repositories)
+        self._places, self._repositories = places.keys(), list(places.values())
         for repository in self._repositories:
             await self._run_in_thread(check_repository, repository)
 
@@ -86,7 +88,7 @@ class ModelFinder:
           RequestError: ALREADY_EXISTS; it is, or a model of one of the names is registered.
         """
         known = {name for one in self._registered.values() for name in one} & models.keys()
-        if repository in self._registered or repository in self._repositories:
+        if repository in self._registered or repository in self._places:
             what = f"the repository {quoted(str(repository))}"
         elif known:
             what = f"the model {quoted(min(known))}"

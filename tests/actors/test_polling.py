@@ -77,6 +77,22 @@ async def test_what_comes_changes_and_goes_is_noticed_and_carried_out_once_it_ha
         assert core.router.table.find("a", "1") is not one
 
 
+async def test_a_repository_that_is_a_link_is_followed_where_it_leads_now(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    for checkout in ("one", "two"):
+        add_model(tmp_path / checkout, "a")
+    configure(tmp_path / "two", "a", IDENTITY.replace("size: 8", "size: 64"))
+    current, following = tmp_path / "current", tmp_path / "following"
+    current.symlink_to("one")
+    async with polling(current) as core:
+        following.symlink_to("two")
+        following.rename(current)
+        shutil.rmtree(tmp_path / "one")
+        await at(16)
+        assert core.router.table.find("a").config.max_batch_size == 64
+
+
 async def test_a_swap_loses_no_request(autojump_clock: MockClock, tmp_path: Path) -> None:
     add_model(tmp_path, "a")
     async with polling(tmp_path, device_factory=FakeDevices(4.0)) as core:
