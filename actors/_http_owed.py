@@ -20,7 +20,8 @@ class Owed:
       answer: The answer to a request, or where it comes from; None for other events.
       unsent: What is left to write of the answer, once it is encoded.
       keep_alive: Whether the answer, once it is encoded, keeps the connection open.
-      arrived_s, infer: When the request came, and the inference that it is, if it is logged.
+      arrived_s: When the request came, if it still has a line of the log to get.
+      infer: The inference that it is, if it is logged.
     """
 
     __slots__ = ("answer", "arrived_s", "event", "infer", "keep_alive", "unsent")

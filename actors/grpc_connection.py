@@ -26,9 +26,6 @@ from ..protocol.grpc_session import (
     ConnectionClosed,
     DeflatedReceived,
     GrpcSession,
-    HalfClosed,
-    MessageReceived,
-    WindowOpened,
 )
 from ..protocol.tensors import Buffer
 from ._connection_watch import ConnectionWatch, Phase
@@ -229,7 +226,7 @@ class GrpcConnection:
                 await self._in_thread(inflater.step, INFLATE_STEP_BYTES)
         except MessageError as error:
             self._session.end_call(event.stream_id, error.status, error.message)
-            self._handle(CallCancelled(event.stream_id, error.message))
+            self._handle(CallCancelled(event.stream_id, error.message, error.status))
         else:
             self._handle(self._session.inflated(event))
         finally:
@@ -248,18 +245,8 @@ class GrpcConnection:
         if self._direct.handle(event):
             return
         call = self._calls.get(event.stream_id)
-        if call is None:
-            return
-        if isinstance(event, MessageReceived):
-            call.feed_message(event.data)
-            if event.ends:
-                call.feed_half_close()
-        elif isinstance(event, HalfClosed):
-            call.feed_half_close()
-        elif isinstance(event, WindowOpened):
-            call.feed_writable()
-        else:
-            call.scope.cancel()
+        if call is not None:
+            call.handle(event)
 
     def _take_ping(self, event: ClientPinged) -> None:
         has_calls, now_s = bool(self._session.active_calls), trio.current_time()
@@ -269,22 +256,17 @@ class GrpcConnection:
                 self._handle(cancelled)
 
     def _start(self, event: CallStarted) -> None:
-        stream_id, now_s = event.stream_id, trio.current_time()
+        now_s = trio.current_time()
         if self._restricted is not None:
             refusal = self._restricted.refusal(event.path, event.metadata)
             if refusal is not None:
-                self._session.end_call(stream_id, Status.UNAVAILABLE, refusal)
+                self._refuse(event, Status.UNAVAILABLE, refusal)
                 return
         if self._direct.start(event, now_s):
             return
         handler = self._handlers.get(event.path)
         if handler is None:
-            self._session.end_call(
-                stream_id, Status.UNIMPLEMENTED, f"no method is served at {event.path}"
-            )
-            if self._call_log.enabled:
-                status = Status.UNIMPLEMENTED.name
-                self._call_log.answered(f"gRPC {event.path}", status, now_s)
+            self._refuse(event, Status.UNIMPLEMENTED, f"no method is served at {event.path}")
             return
         call = GrpcStream(
             call=event,
@@ -295,10 +277,17 @@ class GrpcConnection:
             flush=self._flush,
             in_thread=self._in_thread,
             now_s=now_s,
+            log=self._call_log,
         )
-        self._calls[stream_id] = call
+        self._calls[event.stream_id] = call
         assert self._nursery is not None
         self._nursery.start_soon(self._serve, call)
+
+    def _refuse(self, event: CallStarted, status: Status, message: str) -> None:
+        self._session.end_call(event.stream_id, status, message)
+        if self._call_log.enabled:
+            now_s = trio.current_time()
+            self._call_log.answered(f"gRPC {event.path}", status.name, now_s, reason=message)
 
     # Calls with a task.
 
@@ -313,9 +302,7 @@ class GrpcConnection:
             fault = server_fault(call.path)
             call.end(fault.code.grpc_status, fault.message)
         finally:
-            if self._call_log.enabled:
-                status = call.status.name if call.status is not None else Status.CANCELLED.name
-                self._call_log.answered(f"gRPC {call.path}", status, call.arrived_s)
+            call.log_end()
             del self._calls[call.stream_id]
             call.release(call.held_bytes)
             self._settle_budget()

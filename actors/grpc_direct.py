@@ -33,7 +33,7 @@ from ..protocol.trace import Trace
 from ._deadlines import Deadlines
 from ._wakeup import Wakeup
 from .grpc_stream import UNCHECKED_BYTES_MAX
-from .log_control import CallLog, about
+from .log_control import GONE, CallLog, about, about_message
 from .reply import Reply
 
 _log = logging.getLogger("tritrio.grpc")
@@ -128,6 +128,8 @@ class DirectCalls:
     def close(self) -> None:
         """Cancel every call; nothing can be sent any more."""
         for call in self._calls.values():
+            if self._log.enabled:
+                self._log_ended(call, Status.CANCELLED, GONE)
             if call.reply is not None:
                 call.reply.close()
                 if call.reply.request.trace is not None:
@@ -164,6 +166,8 @@ class DirectCalls:
         elif isinstance(event, HalfClosed):
             self._submit(stream_id, call)
         elif isinstance(event, CallCancelled):
+            if self._log.enabled:
+                self._log_ended(call, event.status, event.reason)
             self._forget(stream_id)
         return True
 
@@ -181,7 +185,7 @@ class DirectCalls:
         """End a call with an error, and cancel what it asked for."""
         self._session.end_call(stream_id, status, message, retry_after_s=retry_after_s)
         if self._log.enabled:
-            self._log_answered(self._calls[stream_id], status)
+            self._log_ended(self._calls[stream_id], status, message)
         self._forget(stream_id)
         self._ended()
 
@@ -261,7 +265,7 @@ class DirectCalls:
             return
         self._session.answer(stream_id, buffers)
         if self._log.enabled:
-            self._log_answered(self._calls[stream_id], Status.OK)
+            self._log_ended(self._calls[stream_id], Status.OK)
         if trace is not None:
             trace.sent("GRPC_SEND_END", perf_counter_ns())
         self._forget(stream_id)
@@ -270,9 +274,14 @@ class DirectCalls:
     def _fail(self, stream_id: int, error: RequestError) -> None:
         self.end(stream_id, error.code.grpc_status, error.message, error.retry_after_s)
 
-    def _log_answered(self, call: _DirectCall, status: Status) -> None:
-        request = None if call.reply is None else call.reply.request
-        self._log.answered(f"gRPC {call.method.path}", status.name, call.arrived_s, request)
+    def _log_ended(self, call: _DirectCall, status: Status, reason: str = "") -> None:
+        if call.reply is not None:
+            extra = about(call.reply.request)
+        else:
+            extra = {} if call.message is None else about_message(call.message)
+        self._log.answered(
+            f"gRPC {call.method.path}", status.name, call.arrived_s, extra, reason=reason
+        )
 
     def _forget(self, stream_id: int) -> None:
         call = self._calls.pop(stream_id)

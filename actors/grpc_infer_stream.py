@@ -7,6 +7,7 @@ from time import perf_counter_ns
 from typing import final
 
 import trio
+from grpclib.const import Status
 
 from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.header_forwarding import GRPC_ERROR_KEY, HeaderForwarding
@@ -15,6 +16,7 @@ from ..protocol.requests import InferRequest, InferResponse
 from .grpc_stream import GrpcStream
 from .grpc_tracing import release, sample_call
 from .inference import submit
+from .log_control import GONE, ID_CHARS_MAX, about
 from .region_access import RegionAccess, require
 from .reply import Reply
 from .router import Router
@@ -33,10 +35,20 @@ class _InFlight:
       size_bytes: Its message, held until it is answered.
       empty_final: Whether the client wants an empty final response.
       reply: Where its responses come, or None if it was refused.
-      error: Why it was refused.
+      error: Why it was refused, or has failed.
+      arrived_s: When it came, if it still has a line of the log to get.
+      answered: Whether its last response was sent.
     """
 
-    __slots__ = ("empty_final", "error", "reply", "request_id", "size_bytes")
+    __slots__ = (
+        "answered",
+        "arrived_s",
+        "empty_final",
+        "error",
+        "reply",
+        "request_id",
+        "size_bytes",
+    )
 
     def __init__(self, request_id: str, size_bytes: int) -> None:
         self.request_id = request_id
@@ -44,6 +56,8 @@ class _InFlight:
         self.empty_final = False
         self.reply: Reply | None = None
         self.error: RequestError | None = None
+        self.arrived_s: float | None = None
+        self.answered = False
 
 
 @final
@@ -92,6 +106,7 @@ class InferStream:
                 self._ordered_arrived.set()
         finally:
             for entry in self._ordered:
+                self._log(entry)
                 if entry.reply is not None:
                     entry.reply.close()
                     release(entry.reply.request)
@@ -103,6 +118,22 @@ class InferStream:
         self._fatal = error
         self._scope.cancel()
 
+    def _log(self, entry: _InFlight) -> None:
+        """Write the line of a request that is over, if it is to have one."""
+        if entry.arrived_s is None:
+            return
+        status, reason = Status.CANCELLED, GONE
+        if entry.error is not None:
+            status, reason = entry.error.code.grpc_status, entry.error.message
+        elif entry.answered:
+            status, reason = Status.OK, ""
+        extra = {"request_id": entry.request_id[:ID_CHARS_MAX]}
+        if entry.reply is not None:
+            extra = about(entry.reply.request)
+        call = f"gRPC {self._stream.path}: request"
+        self._stream.log.answered(call, status.name, entry.arrived_s, extra, reason=reason)
+        entry.arrived_s = None
+
     async def _take_all(self, nursery: trio.Nursery) -> None:
         while True:
             waited_s = trio.current_time()
@@ -110,6 +141,8 @@ class InferStream:
             if data is None:
                 return
             entry = _InFlight("", len(data))
+            if self._stream.log.enabled:
+                entry.arrived_s = trio.current_time()
             await self._free.acquire_on_behalf_of(entry)
             decoupled = False
             request: InferRequest | None = None
@@ -152,7 +185,7 @@ class InferStream:
             self._ordered_arrived = trio.Event()
             await self._ordered_arrived.wait()
 
-    async def _sent(self, response: InferResponse, request: InferRequest) -> bool:
+    async def _sent(self, response: InferResponse, entry: _InFlight, request: InferRequest) -> bool:
         """Write one response; False if it cannot be written, which ends its request alone."""
         trace = request.trace
         try:
@@ -165,6 +198,7 @@ class InferStream:
             if trace is not None:
                 trace.stamp("GRPC_SEND_END", perf_counter_ns())
         except RequestError as error:
+            entry.error = error
             if self._grpc_errors:
                 raise
             version = request.model_version
@@ -184,18 +218,21 @@ class InferStream:
                 return
             while True:
                 response = await reply.receive()
+                entry.error = response.error or entry.error
                 if response.error is not None and self._grpc_errors:
                     self._end_with(response.error)
                 elif not response.empty or entry.empty_final:
                     if response.empty or response.error is not None:
                         response.model_version = reply.request.model_version  # as it was asked for
-                    if not await self._sent(response, reply.request):
+                    if not await self._sent(response, entry, reply.request):
                         return
                 if response.final:
+                    entry.answered = True
                     return
         except RequestError as error:
             self._end_with(error)
         finally:
+            self._log(entry)
             if reply is not None:
                 reply.close()
                 release(reply.request)

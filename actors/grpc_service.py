@@ -97,6 +97,7 @@ class ModelInfer:
         data = await stream.recv_bytes()
         if data is None:
             raise RequestError(ErrorCode.INTERNAL, "expected one request message, got none")
+        stream.infer_message = data
         reply = self.start(data, stream.arrived_s, stream.head)
         if not isinstance(reply, Reply):
             await stream.send_buffers(await reply)

@@ -20,8 +20,17 @@ from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.grpc_codec import parse_message
 from ..protocol.grpc_compression import IDENTITY, deflate_message
 from ..protocol.grpc_headers import CallHead
-from ..protocol.grpc_session import CallStarted, GrpcSession
+from ..protocol.grpc_session import (
+    CallCancelled,
+    CallEvent,
+    CallStarted,
+    GrpcSession,
+    HalfClosed,
+    MessageReceived,
+    WindowOpened,
+)
 from ..protocol.tensors import Buffer
+from .log_control import GONE, CallLog, about_message
 
 if TYPE_CHECKING:
     from grpclib.metadata import _MetadataLike
@@ -72,6 +81,8 @@ class GrpcStream:
       compression_level: How hard its answers are compressed, if the client takes it; 0 is not at
         all, and what a handler may change before it sends.
       status: What the call has ended with, once it has.
+      log: Where calls are logged.
+      infer_message: The ModelInferRequest that the call is about, if it is about one.
     """
 
     __slots__ = (
@@ -82,6 +93,7 @@ class GrpcStream:
         "_in_thread",
         "_ledger",
         "_messages",
+        "_reason",
         "_session",
         "_waiter",
         "_writable",
@@ -91,6 +103,8 @@ class GrpcStream:
         "draining",
         "half_closed",
         "held_bytes",
+        "infer_message",
+        "log",
         "path",
         "scope",
         "status",
@@ -108,6 +122,7 @@ class GrpcStream:
         flush: Callable[[], None],
         in_thread: Callable[..., Awaitable[Any]],
         now_s: float,
+        log: CallLog,
     ) -> None:
         self._call = call
         self._handler = handler
@@ -120,6 +135,9 @@ class GrpcStream:
         self.half_closed = False
         self.draining = False
         self.status: Status | None = None
+        self._reason = ""
+        self.log = log
+        self.infer_message: Buffer | None = None
         self._ledger = ledger
         self.held_bytes = 0
         self._waiter: trio.Event | None = None
@@ -141,6 +159,21 @@ class GrpcStream:
         return self._call.head
 
     # What the connection feeds.
+
+    def handle(self, event: CallEvent) -> None:
+        """Take an event of this call."""
+        if isinstance(event, MessageReceived):
+            self.feed_message(event.data)
+            if event.ends:
+                self.feed_half_close()
+        elif isinstance(event, HalfClosed):
+            self.feed_half_close()
+        elif isinstance(event, WindowOpened):
+            self.feed_writable()
+        elif isinstance(event, CallCancelled):
+            if self.status is None:
+                self.status, self._reason = event.status, event.reason
+            self.scope.cancel()
 
     def feed_message(self, data: Buffer) -> None:
         """Queue one received message."""
@@ -294,7 +327,7 @@ class GrpcStream:
         """End the call; ignored if it has ended."""
         if self.status is not None:
             return
-        self.status = status
+        self.status, self._reason = status, message
         self._session.end_call(
             self.stream_id,
             status,
@@ -303,6 +336,16 @@ class GrpcStream:
             retry_after_s=retry_after_s,
         )
         self._flush()
+
+    def log_end(self) -> None:
+        """Write the line of a call that is over, if calls are logged."""
+        if not self.log.enabled:
+            return
+        status, reason = self.status, self._reason
+        if status is None:
+            status, reason = Status.CANCELLED, GONE
+        extra = None if self.infer_message is None else about_message(self.infer_message)
+        self.log.answered(f"gRPC {self.path}", status.name, self.arrived_s, extra, reason=reason)
 
     async def serve(self) -> None:
         """Run the handler to its end and send the status it comes to.

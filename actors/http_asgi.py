@@ -62,6 +62,7 @@ class HttpApplication:
         request = _request(scope)
         arrived_s = trio.current_time()
         body = _Body(self._budget)
+        answer: HttpResponse | int | None = None
         try:
             refusal = self._api.admit(request)
             if refusal is not None:
@@ -73,17 +74,19 @@ class HttpApplication:
             else:
                 request.body = body.data
                 answered = await self._answer(request, receive, send)
-                if answered is None:
+                if not isinstance(answered, HttpResponse):
+                    answer = answered
                     return
                 response = answered
             if not body.admit_answer(response):
                 response = error_response(503, BUDGET_USED_UP)
-            if self._calls.enabled:
-                self._calls.answered_http(request, response.status, arrived_s, None)
+            answer = response
             with trio.move_on_after(WRITE_TIMEOUT_S), suppress(trio.BusyResourceError):
                 # Busy: the client left at this moment, and hypercorn is closing its connection.
                 await _send(request, response, send)
         finally:
+            if self._calls.enabled:
+                self._calls.answered_http(request, answer, arrived_s)
             body.release()
             if request.trace is not None:
                 request.trace.release()
@@ -104,13 +107,13 @@ class HttpApplication:
 
     async def _answer(
         self, request: HttpRequest, receive: Receive, send: Send
-    ) -> HttpResponse | None:
+    ) -> HttpResponse | int | None:
         """Run the handler while listening for the client's departure.
 
         Returns:
-          The response; None if it was a stream and has been sent, or the client left.
+          The response; the status of a stream, which has been sent; None if the client left.
         """
-        response: HttpResponse | None = None
+        response: HttpResponse | int | None = None
         begun = False
         async with trio.open_nursery() as nursery:
 
@@ -125,6 +128,7 @@ class HttpApplication:
                 with closing(answer):
                     begun = await _send_in_time(send, _head_of(answer))
                     begun = begun and await _send_pieces(answer, send)
+                    response = answer.status if begun else None
             else:
                 response = answer
             nursery.cancel_scope.cancel()

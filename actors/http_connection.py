@@ -216,6 +216,8 @@ class HttpConnection:
     def _drop_queue(self) -> None:
         """Cancel what nobody will be answered."""
         for owed in self._queue:
+            if owed.arrived_s is not None and type(owed.event) is HttpRequest:
+                self._calls.answered_http(owed.event, None, owed.arrived_s, owed.infer)
             if isinstance(owed.answer, (Reply, HttpStream, CoroutineType)):
                 owed.answer.close()
             if type(owed.event) is HttpRequest and owed.event.trace is not None:
@@ -244,6 +246,8 @@ class HttpConnection:
                 if event.trace is not None:
                     event.trace.sent("HTTP_SEND_END", perf_counter_ns())
             elif type(event) is HttpFailure:
+                if self._calls.enabled:
+                    self._calls.refused_http(event)
                 refusal = error_response(event.status, event.message)
                 await self._send(encode_response(refusal, keep_alive=False))
                 await self._linger()
@@ -303,7 +307,8 @@ class HttpConnection:
             self._server_fault()
             self._scope.cancel()
         if owed.arrived_s is not None:
-            self._calls.answered_http(request, stream.status, owed.arrived_s, None)
+            self._calls.answered_http(request, stream.status, owed.arrived_s)
+            owed.arrived_s = None
         stream.close()
         owed.answer = None
 
@@ -333,7 +338,8 @@ class HttpConnection:
     def _encode(self, request: HttpRequest, owed: Owed, response: HttpResponse) -> Sequence[Buffer]:
         owed.keep_alive = self._keeps_alive(request)
         if owed.arrived_s is not None:
-            self._calls.answered_http(request, response.status, owed.arrived_s, owed.infer)
+            self._calls.answered_http(request, response, owed.arrived_s, owed.infer)
+            owed.arrived_s = None
         if request.trace is not None:
             request.trace.stamp("HTTP_SEND_START", perf_counter_ns())
         return encode_response(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from grpclib.const import Status
+
 from .grpc_headers import CallHead
 from .grpc_messages import DeflatedMessage
 
@@ -83,10 +85,16 @@ class CallCancelled:
     """The call is over: the client gave it up, left, or did something wrong in it.
 
     Nothing more can be sent in it, and no event of it follows.
+
+    Attributes:
+      stream_id: The call.
+      reason: Why, in a sentence.
+      status: What the client was told, if it was; else CANCELLED.
     """
 
     stream_id: int
     reason: str
+    status: Status = Status.CANCELLED
 
 
 @dataclass(slots=True)

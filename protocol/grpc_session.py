@@ -397,7 +397,7 @@ class GrpcSession:
             self._http2.acknowledge(stream_id, credit)
         if fault is not None:
             self.end_call(stream_id, fault.status, fault.message)
-            events.append(CallCancelled(stream_id, fault.message))
+            events.append(CallCancelled(stream_id, fault.message, fault.status))
         elif event.end_stream:
             if received is not None:
                 received.ends = True

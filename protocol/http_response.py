@@ -173,3 +173,15 @@ def _join_small(head: bytes, parts: Sequence[Buffer]) -> list[bytes | memoryview
     if small:
         buffers.append(b"".join(small))
     return buffers
+
+
+def error_sentence(response: HttpResponse) -> str:
+    """Return what an `error_response` says; "" for any other response."""
+    if response.status < 400 or not isinstance(response.body, bytes):
+        return ""
+    try:
+        document = orjson.loads(response.body)
+    except orjson.JSONDecodeError:
+        return ""
+    sentence = document.get("error") if isinstance(document, dict) else None
+    return sentence if isinstance(sentence, str) else ""

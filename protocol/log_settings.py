@@ -19,8 +19,9 @@ from .wording import quoted, shown
 LOG_FORMATS: Final = ("default", "ISO8601", "json")
 """The formats of log lines; the last is ours."""
 
-LOG_FIELDS: Final = ("request_id", "model", "version")
-"""What a log record about a request has in `extra`, as far as it is known."""
+LOG_FIELDS: Final = ("request_id", "model", "version", "reason")
+"""What a log record about a request has in `extra`, as far as it is known; the reason is that of
+one that was refused, failed or was left."""
 
 VERBOSE_LEVEL_MAX: Final = 2**31 - 1
 """Triton's levels are 32 bits with a sign."""

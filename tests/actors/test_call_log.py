@@ -19,6 +19,7 @@ from tritrio.actors.http_asgi import HttpApplication
 from tritrio.protocol.log_settings import LogSettings
 
 VERBOSE = LogSettings(verbose_level=1)
+UNKNOWN = "expected the name of a known model, got 'nobody'"
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -36,16 +37,17 @@ async def test_every_http_request_leaves_a_line(
         assert (await client.ask("plain", [[1]], request_id="r1")).status == 200
         client.get("/no/such/path")
         await client.response()
-        assert (await client.ask("nobody", [[1]])).status == 404
+        assert (await client.ask("nobody", [[1]], request_id="r2")).status == 404
     assert lines(caplog) == [
         "HTTP GET /v2/health/ready 200, 0.000 ms",
         "HTTP POST /v2/models/plain/infer 200, 500.000 ms",
-        "HTTP GET /no/such/path 404, 0.000 ms",
-        "HTTP POST /v2/models/nobody/infer 404, 0.000 ms",
+        "HTTP GET /no/such/path 404, 0.000 ms: Not Found",
+        f"HTTP POST /v2/models/nobody/infer 404, 0.000 ms: {UNKNOWN}",
     ]
     about = [getattr(record, "request_id", None) for record in caplog.records]
-    assert about == [None, "r1", None, None]
+    assert about == ["", "r1", "", "r2"]
     assert getattr(caplog.records[1], "model", None) == "plain"
+    assert getattr(caplog.records[3], "reason", "").endswith("got 'nobody'")
 
 
 async def test_of_a_long_id_a_line_has_the_beginning(
@@ -104,18 +106,84 @@ async def test_every_grpc_call_leaves_a_line(
         )
         assert await client.call("/no/Method", b"", response_type=bytes).done() == UNIMPLEMENTED
         stream = client.stream()
-        stream.send(infer_message("plain", [[1]]))
+        stream.send(infer_message("plain", [[1]], request_id="r2"))
+        stream.send(infer_message("nobody", [[1]], request_id="r3"))
         stream.half_close()
         assert await stream.done() == OK
     service = "gRPC /inference.GRPCInferenceService"
     assert lines(caplog) == [
         f"{service}/ModelInfer OK, 500.000 ms",
-        f"{service}/ModelInfer DEADLINE_EXCEEDED, 250.000 ms",
+        f"{service}/ModelInfer DEADLINE_EXCEEDED, 250.000 ms: the call's deadline has passed",
         f"{service}/ServerLive OK, 0.000 ms",
-        "gRPC /no/Method UNIMPLEMENTED, 0.000 ms",
+        "gRPC /no/Method UNIMPLEMENTED, 0.000 ms: no method is served at /no/Method",
+        f"{service}/ModelStreamInfer: request OK, 750.000 ms",
+        f"{service}/ModelStreamInfer: request NOT_FOUND, 750.000 ms: {UNKNOWN}",
         f"{service}/ModelStreamInfer OK, 750.000 ms",
     ]
+    about = [getattr(record, "request_id", None) for record in caplog.records]
+    assert about == ["r1", "", None, None, "r2", "r3", None]
+
+
+async def test_a_refused_grpc_call_says_why_and_which_request_it_was(
+    autojump_clock: MockClock, models: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "tritrio.calls")
+    restricted = {"grpc_restricted_protocols": ("health:key=secret",)}
+    async with memory_server(models, log=VERBOSE, **restricted) as server:
+        client = server.grpc()
+        await client.infer("nobody", [[1]], request_id="r1").done()
+        live = client.call("ServerLive", b"", response_type=pb.ServerLiveResponse)
+        assert await live.done() == 14
+    first, second = lines(caplog)
+    assert first.endswith(f"/ModelInfer NOT_FOUND, 0.000 ms: {UNKNOWN}")
     assert getattr(caplog.records[0], "request_id", None) == "r1"
+    assert "/ServerLive UNAVAILABLE, 0.000 ms: " in second
+    assert getattr(caplog.records[1], "reason", None) == second.partition("ms: ")[2] == live.text
+
+
+async def test_a_client_that_leaves_before_its_answer_leaves_a_line(
+    autojump_clock: MockClock, models: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "tritrio.calls")
+    async with memory_server(models, seconds={"plain": 0.5}, log=VERBOSE) as server:
+        http, grpc, cut = server.http(), server.grpc(), server.grpc()
+        http.infer("plain", [[1]], request_id="r1")
+        reset = grpc.infer("plain", [[1]], request_id="r2")
+        cut.infer("plain", [[1]], request_id="r3")
+        stream = grpc.stream()
+        stream.send(infer_message("plain", [[1]], request_id="r4"))
+        await trio.sleep(0.1)
+        http.end.close()
+        await wait_all_tasks_blocked()
+        reset.cancel()
+        await wait_all_tasks_blocked()
+        cut.end.close()
+        await wait_all_tasks_blocked()
+        stream.cancel()
+        await wait_all_tasks_blocked()
+    gone = "CANCELLED, 100.000 ms: the connection ended before the answer"
+    reset_line = "CANCELLED, 100.000 ms: The client reset the stream."
+    service = "gRPC /inference.GRPCInferenceService"
+    assert lines(caplog) == [
+        f"HTTP POST /v2/models/plain/infer {gone}",
+        f"{service}/ModelInfer {reset_line}",
+        f"{service}/ModelInfer {gone}",
+        f"{service}/ModelStreamInfer: request {gone}",
+        f"{service}/ModelStreamInfer {reset_line}",
+    ]
+    about = [getattr(record, "request_id", None) for record in caplog.records]
+    assert about == ["r1", "r2", "r3", "r4", None]
+
+
+async def test_a_request_that_is_refused_before_it_is_read_leaves_a_line(
+    autojump_clock: MockClock, models: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "tritrio.calls")
+    async with memory_server(models, log=VERBOSE) as server:
+        client = server.http()
+        client.send(b"GET /v2 HTTP/1.1\r\n\r\n")
+        reason = (await client.response()).json["error"]
+    assert lines(caplog) == [f"HTTP request, not read 400, 0.000 ms: {reason}"]
 
 
 async def test_nothing_is_logged_until_a_client_switches_it_on(
@@ -180,10 +248,10 @@ async def test_the_asgi_application_logs_its_requests_too(
 ) -> None:
     caplog.set_level(logging.DEBUG, "tritrio.calls")
 
-    events = [{"type": "http.request"}]
+    events: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
-        return events.pop() if events else await trio.sleep_forever()
+        return events.pop(0) if events else await trio.sleep_forever()
 
     async def send(_: dict[str, Any]) -> None:
         pass
@@ -191,5 +259,17 @@ async def test_the_asgi_application_logs_its_requests_too(
     async with memory_server(models, log=VERBOSE) as server:
         parts = server.parts
         app = HttpApplication(api=parts.http_api, budget=parts.budget, calls=parts.calls)
-        await app({"type": "http", "method": "GET", "path": "/v2", "headers": []}, receive, send)
-    assert lines(caplog) == ["HTTP GET /v2 200, 0.000 ms"]
+        scope = {"type": "http", "method": "GET", "path": "/v2", "headers": []}
+        events += [{"type": "http.request"}]
+        await app(scope, receive, send)
+        events += [{"type": "http.disconnect"}]
+        await app(scope, receive, send)
+        path = "/v2/models/plain/generate_stream"
+        events += [{"type": "http.request", "body": b'{"INPUT0": [1], "id": "r1"}'}]
+        await app({**scope, "method": "POST", "path": path}, receive, send)
+    assert lines(caplog) == [
+        "HTTP GET /v2 200, 0.000 ms",
+        "HTTP GET /v2 CANCELLED, 0.000 ms: the connection ended before the answer",
+        f"HTTP POST {path} 200, 0.000 ms",
+    ]
+    assert getattr(caplog.records[2], "request_id", None) == "r1"

@@ -209,7 +209,10 @@ def test_a_message_that_cannot_be_taken_ends_the_call(fault: str) -> None:
     client, stream_id, events = start(under_test, message(b"good") + data, headers)
     code, text = outcome(client, stream_id)
     assert code == status
-    assert plain(events)[1:] == [("message", 1, b"good"), CallCancelled(stream_id, text or "")]
+    assert plain(events)[1:] == [
+        ("message", 1, b"good"),
+        CallCancelled(stream_id, text or "", Status(status)),
+    ]
     assert [event.error_code for event in client.of(ClientSawReset)] == [0]
     assert (under_test.active_calls, under_test.buffered_bytes) == (0, 0)
     client.request(message(b"next"), headers, end_stream=False)
