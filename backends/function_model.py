@@ -175,10 +175,14 @@ class FunctionInstance:
         try:
             return self._code.run(self._name, outcome)
         except RequestError as error:
-            self._faults += 1
-            if self._faults & (self._faults - 1) == 0:  # ever more rarely
-                _LOGGER.error("%s (faults so far: %d)", error.message, self._faults)  # noqa: TRY400
+            self._log_fault(error)
             return error
+
+    def _log_fault(self, fault: RequestError) -> None:
+        """Tell the operator, ever more rarely: a broken model fails as often as it is asked."""
+        self._faults += 1
+        if self._faults & (self._faults - 1) == 0:
+            _LOGGER.error("%s (faults so far: %d)", fault.message, self._faults)
 
     @property
     def _name(self) -> str:
@@ -251,10 +255,11 @@ class FunctionInstance:
             }
             return [self._response(request, parts, row) for row, request in enumerate(requests)]
         except RequestError as error:
-            return [self._failure(request, error) for request in requests]
+            fault = error
         except BaseException as error:  # noqa: BLE001 - what is returned may be the model's code
             fault = self._fault(f"returned what cannot be sent: {cut_to(text_of(error))}")
-            return [self._failure(request, fault) for request in requests]
+        self._log_fault(fault)
+        return [self._failure(request, fault) for request in requests]
 
     def _named(self, result: Any) -> dict[str, Any]:
         """Return a result by name.

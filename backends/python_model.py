@@ -36,7 +36,7 @@ from .process_completion import complete_in_process
 from .process_model import ProcessModelInstance
 from .python_env import wants_process
 from .python_loader import MODEL_CLASS, ModelCode
-from .python_responses import ResponseMaker
+from .python_responses import NO_RESPONSE, ResponseMaker
 from .span_scope import span_scope
 
 DEFAULT_FILENAME: Final = "model.py"
@@ -135,7 +135,7 @@ class PythonModelInstance:
           RequestError: the file or class is missing, has no `execute` or an unusable method, or
             raised.
         """
-        self._maker = ResponseMaker(self._source, self._config)
+        self._maker = ResponseMaker(self._source, self._config, self._log_fault)
         enter_model(self._context)
         model_class = self._code.load_class()
         self._check_method(model_class, "execute", may_be_async=True)
@@ -321,11 +321,8 @@ class PythonModelInstance:
                 elif request._reschedules:
                     self._reschedule(batch, index, answering)
                 else:
-                    answering.fail(
-                        index,
-                        f"model instance '{self._place.name}': execute must return a response for "
-                        "each request or send it before it returns, got none for this one",
-                    )
+                    self._log_fault(NO_RESPONSE)
+                    answering.fail(index, f"model instance '{self._place.name}': {NO_RESPONSE}")
 
     def _release(
         self, batch: Batch, requests: list[InferenceRequest], answering: _Answering

@@ -9,7 +9,8 @@ outputs of another data type or rank pass as they are, as servers do that never 
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Callable
+from typing import Final, final
 
 import numpy as np
 
@@ -27,10 +28,20 @@ from .parameters import yes_parameter
 from .pb_objects import InferenceResponse
 from .pb_tensor import Tensor
 
+NO_RESPONSE: Final = (
+    "execute must return a response for each request or send it before it returns, "
+    "got none for this one"
+)
+
 
 @final
 class ResponseMaker:
     """Makes the server's responses of those of one model.
+
+    Args:
+      source: The model's files.
+      config: Its configuration.
+      log_fault: Told of each response that does not fit it; may be called from any thread.
 
     Attributes:
       output_names: The outputs that clients may ask for, in the configuration's order.
@@ -40,7 +51,10 @@ class ResponseMaker:
       RequestError: an output or state has no data type, or a parameter is not allowed.
     """
 
-    def __init__(self, source: ModelSource, config: ModelConfig) -> None:
+    def __init__(
+        self, source: ModelSource, config: ModelConfig, log_fault: Callable[[str], None]
+    ) -> None:
+        self._log_fault = log_fault
         spec = ModelSpec.from_config(config, source.version)
         self._name = source.name
         self._version = spec.version
@@ -65,22 +79,24 @@ class ResponseMaker:
             unknown = form is None and state is None
             if unknown or name in outputs or name in states:
                 what = "is not in its configuration" if unknown else "came twice"
-                return self.failure(request, f"model '{self._name}': output '{name}' {what}")
+                return self._misfit(request, f"output '{name}' {what}")
             try:
                 if state is not None:
                     states[name] = self._tensor(tensor, state)
                 if form is not None and (asked is None or name in asked):
                     outputs[name] = self._tensor(tensor, form)
             except BaseException as error:  # noqa: BLE001 - elements of BYTES are the model's code
-                return self.failure(
-                    request, f"model '{self._name}': output '{name}' {text_of(error)}"
-                )
+                return self._misfit(request, f"output '{name}' {text_of(error)}")
         answer = InferResponse(self._name, self._version, request.id, list(outputs.values()))
         if self._states:
             answer.states = states
         if response._parameters is not None:
             answer.parameters = response._parameters
         return answer
+
+    def _misfit(self, request: InferRequest, what: str) -> InferResponse:
+        self._log_fault(cut_to(what))
+        return self.failure(request, f"model '{self._name}': {what}")
 
     def _tensor(self, tensor: Tensor, form: OutputForm) -> ServerTensor:
         array = np.asarray(tensor.as_numpy())  # a matrix has other methods

@@ -146,7 +146,7 @@ def test_an_optional_input_that_is_missing_takes_the_default_of_its_parameter(lo
     ],
 )
 def test_a_wrong_result_is_an_error_that_says_what_came(
-    load: Load, result: Any, fault: str
+    load: Load, result: Any, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     @model("m", inputs={"x": "FP32[3]"}, outputs={"y": "FP32[3]"}, max_batch_size=4)
     def f(x: Any) -> Any:
@@ -154,6 +154,8 @@ def test_a_wrong_result_is_an_error_that_says_what_came(
 
     answers = execute(load(f), request_of(x=floats(1, 2, 3)), request_of(x=floats(1, 2, 3)))
     assert [error_of(answer) for answer in answers] == [PREFIX + fault] * 2
+    prefix = PREFIX.removeprefix("INTERNAL: ")
+    assert caplog.messages == [f"{prefix}{fault} (faults so far: 1)"]
 
 
 def test_an_exception_names_the_line_that_raised_it(load: Load) -> None:

@@ -79,7 +79,7 @@ def test_a_line_about_a_request_begins_with_its_id() -> None:
 
 
 def test_json_is_an_object_a_line() -> None:
-    made = record("a\nb", logging.DEBUG, request_id="r", model="m", version="")
+    made = record("a\nb", logging.DEBUG, request_id="r", model="m", reason="so")
     text = line(made, "json")
     assert "\n" not in text
     assert json.loads(text) == {
@@ -89,6 +89,7 @@ def test_json_is_an_object_a_line() -> None:
         "message": "a\nb",
         "request_id": "r",
         "model": "m",
+        "reason": "so",
     }
 
 
