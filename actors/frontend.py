@@ -12,6 +12,9 @@ from ._connection_watch import TICK_S
 from .byte_stream import ByteStream, SocketStream
 from .tls_stream import TlsAcceptor
 
+EXIT_TIMEOUT_PASSED = "the server exits, and its exit timeout has passed"
+"""What clients are told whose requests a stop cuts off."""
+
 _log = logging.getLogger("tritrio.frontend")
 
 
@@ -27,6 +30,9 @@ class Connection(Protocol):
     def tick(self) -> None:
         """Apply the timeouts."""
 
+    def cut(self, reason: str) -> None:
+        """End now; say why to those who are owed an answer, if that needs no wait."""
+
 
 @final
 class Frontend:
@@ -36,13 +42,19 @@ class Frontend:
     connection to go; `drained` waits for the last one.
 
     Args:
+      name: What people call it, such as "HTTP".
       connect: Makes the connection actor for an accepted stream.
       tls: Makes the streams of sockets that are accepted TLS; None leaves them as they are.
     """
 
     def __init__(
-        self, connect: Callable[[ByteStream], Connection], *, tls: TlsAcceptor | None = None
+        self,
+        name: str,
+        connect: Callable[[ByteStream], Connection],
+        *,
+        tls: TlsAcceptor | None = None,
     ) -> None:
+        self._name = name
         self._connect = connect
         self._tls = tls
         self._connections: set[Connection] = set()
@@ -50,8 +62,10 @@ class Frontend:
         self._accepting = trio.CancelScope()
         self._empty = trio.Event()
 
-    def __repr__(self) -> str:
-        return f"<Frontend: {len(self._connections)} connections, draining={self._draining}>"
+    def __str__(self) -> str:
+        """Say what a stop waits for."""
+        count = len(self._connections)
+        return f"{self._name} has {count} connection{'' if count == 1 else 's'}"
 
     @property
     def connection_count(self) -> int:
@@ -109,6 +123,11 @@ class Frontend:
             connection.begin_shutdown()
         if not self._connections:
             self._empty.set()
+
+    def cut(self) -> None:
+        """End every connection now, without waiting; those owed an answer are told why."""
+        for connection in list(self._connections):
+            connection.cut(EXIT_TIMEOUT_PASSED)
 
     async def drained(self) -> None:
         """Wait until the last connection has closed, once `begin_shutdown` was called."""

@@ -160,6 +160,15 @@ class GrpcConnection:
         if action is not KeepAliveAction.NOTHING:
             self._keep(action)
 
+    def cut(self, reason: str) -> None:
+        """End every call, say so as far as that goes without waiting, and close."""
+        self._direct.end_all(Status.UNAVAILABLE, reason)
+        for call in self._calls.values():
+            call.end(Status.UNAVAILABLE, reason)
+        if not self._writing:
+            self._write_now()
+        self._scope.cancel()
+
     def _keep(self, action: KeepAliveAction) -> None:
         match action:
             case KeepAliveAction.PING:

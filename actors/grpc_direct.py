@@ -189,6 +189,11 @@ class DirectCalls:
         self._forget(stream_id)
         self._ended()
 
+    def end_all(self, status: Status, message: str) -> None:
+        """End every call with an error, and cancel what they asked for."""
+        for stream_id in list(self._calls):
+            self.end(stream_id, status, message)
+
     async def expire_forever(self) -> None:
         """End calls whose deadline passes."""
         while True:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from time import perf_counter_ns
 from types import CoroutineType
 from typing import final
@@ -24,20 +24,20 @@ from ..protocol.http_response import HttpResponse, encode_response, error_respon
 from ..protocol.http_session import (
     CONTINUE,
     HttpFailure,
-    HttpLimits,
     HttpRequest,
     HttpSession,
     HttpState,
 )
 from ..protocol.requests import InferRequest
 from ..protocol.tensors import Buffer
-from ._connection_watch import ConnectionWatch, Patience, Phase
+from ._connection_watch import ConnectionWatch, Phase
 from ._http_owed import Owed
 from ._wakeup import Wakeup
 from .byte_stream import ByteStream
 from .http_service import HttpService
+from .http_settings import HttpSettings
 from .http_stream import HttpStream, write_stream
-from .log_control import CallLog, about
+from .log_control import about
 from .reply import Reply
 
 PIPELINED_MAX = 16
@@ -49,25 +49,6 @@ LINGER_S = 2.0
 would reset it, and the reset would overtake the answer that says why."""
 
 _log = logging.getLogger("tritrio.http")
-
-
-@dataclass(frozen=True, slots=True)
-class HttpSettings:
-    """What every HTTP connection of one frontend has in common.
-
-    Attributes:
-      limits: Bounds of the session.
-      patience: Timeouts.
-      cancel_on_eof: What the end of a client's direction means while it is owed an answer: True
-        takes it for a client that left and cancels its requests; False answers a client that
-        only shut its side down. The two look the same on the wire.
-      calls: Where requests are logged.
-    """
-
-    limits: HttpLimits = field(default_factory=HttpLimits)
-    patience: Patience = field(default_factory=Patience)
-    cancel_on_eof: bool = True
-    calls: CallLog = field(default_factory=CallLog)
 
 
 @final
@@ -138,6 +119,19 @@ class HttpConnection:
             self._fail(HttpFailure(408, f"the rest of the request {what} did not arrive in time"))
         else:
             self._scope.cancel()
+
+    def cut(self, reason: str) -> None:
+        """Answer the request whose turn it is, unless its answer has begun, and close."""
+        owed = self._queue[0] if self._queue else None
+        if owed is not None and type(owed.event) is HttpRequest and not self._has_begun(owed):
+            buffers = self._encode(owed.event, owed, error_response(503, reason))
+            with suppress(trio.BrokenResourceError):
+                self._stream.send_nowait(buffers)  # small, so that nearly all sockets take it
+        self._scope.cancel()
+
+    def _has_begun(self, owed: Owed) -> bool:
+        """Whether something of the answer may have been written."""
+        return self._writing or owed.unsent is not None or isinstance(owed.answer, HttpStream)
 
     def _phase(self) -> Phase:
         if self._writing:

@@ -80,6 +80,7 @@ class AsgiFrontend:
     the port and every idle connection; `drained` waits for the requests in progress.
 
     Args:
+      name: What people call it, such as "HTTP".
       application: The application.
       grace_s: Seconds that requests in progress have after `begin_shutdown`.
       on_shutdown: Called when the shutdown begins.
@@ -88,12 +89,14 @@ class AsgiFrontend:
 
     def __init__(
         self,
+        name: str,
         application: Callable[[Scope, Receive, Send], Awaitable[None]],
         *,
         grace_s: float,
         on_shutdown: Callable[[], None] = lambda: None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._name = name
         self._application = application
         self._on_shutdown = on_shutdown
         self._tls = tls
@@ -101,8 +104,9 @@ class AsgiFrontend:
         self._stop = trio.Event()
         self._ended = trio.Event()
 
-    def __repr__(self) -> str:
-        return f"<AsgiFrontend: draining={self._stop.is_set()}>"
+    def __str__(self) -> str:
+        """Say what a stop waits for."""
+        return f"{self._name} has {'nothing' if self._ended.is_set() else 'something'} to end"
 
     async def run(
         self,

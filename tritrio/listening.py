@@ -68,16 +68,21 @@ class BoundAddresses:
     sagemaker: tuple[str, int] | None = None
     vertex_ai: tuple[str, int] | None = None
 
-    def lines(self) -> list[str]:
-        """Say it, a service a line."""
+    def lines(self, *, http_tls: bool = False, grpc_tls: bool = False) -> list[str]:
+        """Say it, a service a line.
+
+        Args:
+          http_tls: Whether HTTP is served over TLS.
+          grpc_tls: Whether gRPC is.
+        """
         return [
-            f"{service} is served on {address_text(address)}"
-            for service, address in (
-                ("HTTP", self.http),
-                ("gRPC", self.grpc),
-                ("metrics", self.metrics),
-                ("SageMaker", self.sagemaker),
-                ("Vertex AI", self.vertex_ai),
+            f"{service} is served on {address_text(address)}{' over TLS' if tls else ''}"
+            for service, address, tls in (
+                ("HTTP", self.http, http_tls),
+                ("gRPC", self.grpc, grpc_tls),
+                ("metrics", self.metrics, False),
+                ("SageMaker", self.sagemaker, False),
+                ("Vertex AI", self.vertex_ai, False),
             )
             if address is not None
         ]

@@ -20,12 +20,13 @@ from .actors.grpc_settings import GrpcSettings
 from .actors.grpc_shared_memory import GrpcSharedMemory
 from .actors.grpc_tracing import TraceSettingMethod
 from .actors.http_api import HttpApi
-from .actors.http_connection import HttpConnection, HttpSettings
+from .actors.http_connection import HttpConnection
 from .actors.http_generate import GenerateMethods
 from .actors.http_logging import HttpLogging
 from .actors.http_repository import HttpRepository
 from .actors.http_sagemaker import HttpSagemaker
 from .actors.http_service import HttpService
+from .actors.http_settings import HttpSettings
 from .actors.http_shared_memory import HttpSharedMemory
 from .actors.http_tracing import TraceSettingApi
 from .actors.http_vertex_ai import HttpVertexAi, vertex_ai_model
@@ -154,8 +155,11 @@ def build_parts(
         )
     )
 
-    def serve_http(service: HttpService, acceptor: TlsAcceptor | None = None) -> Frontend:
+    def serve_http(
+        name: str, service: HttpService, acceptor: TlsAcceptor | None = None
+    ) -> Frontend:
         return Frontend(
+            name,
             lambda stream: HttpConnection(
                 stream=stream, service=service, budget=budget, settings=http_settings
             ),
@@ -168,24 +172,28 @@ def build_parts(
         sagemaker_api = make_api(binary_headers=BINARY.headers)
         sagemaker_api.extend(generate.mapping())
         sagemaker = serve_http(
+            "SageMaker",
             HttpSagemaker(
                 sagemaker_api,
                 SagemakerModels(core.registers, core.run_in_thread),
                 options.sagemaker.settings,
                 restricted=rules.http_restricted,
-            )
+            ),
         )
     if options.vertex_ai is not None:
         vertex_ai = serve_http(
-            HttpVertexAi(api, vertex_ai_routes(options.vertex_ai, router), metrics)
+            "Vertex AI", HttpVertexAi(api, vertex_ai_routes(options.vertex_ai, router), metrics)
         )
     return Parts(
         info=info,
         router=router,
         budget=budget,
         http_api=api,
-        http=serve_http(api, None if tls.http is None else TlsAcceptor(tls.http, alpn=None)),
+        http=serve_http(
+            "HTTP", api, None if tls.http is None else TlsAcceptor(tls.http, alpn=None)
+        ),
         grpc=Frontend(
+            "gRPC",
             lambda stream: GrpcConnection(
                 stream=stream,
                 handlers=handlers,

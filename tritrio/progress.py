@@ -52,7 +52,7 @@ async def log_drain(router: Router, frontends: Sequence[object], deadline_s: flo
             max(0.0, deadline_s - trio.current_time()),
             len(models),
             sum(model.statistics.pending_count for model in models),
-            ", ".join(map(repr, frontends)),
+            ", ".join(map(str, frontends)),
         )
 
 

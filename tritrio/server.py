@@ -190,7 +190,7 @@ class Server:
         clouds = [each for each in (parts.sagemaker, parts.vertex_ai) if each is not None]
         frontends: list[Frontend | AsgiFrontend] = [http, parts.grpc, *clouds]
         # A server that drains can still be watched, so metrics end last, and at once.
-        metrics = AsgiFrontend(ManagementApplication(parts.metrics), grace_s=0)
+        metrics = AsgiFrontend("metrics", ManagementApplication(parts.metrics), grace_s=0)
         async with AsyncExitStack() as stack:
             ports: list[list[trio.SocketListener]] = []
             opened = OpenPorts()
@@ -208,7 +208,8 @@ class Server:
                         await nursery.start(frontend.run, listeners)
                 if parts.system is not None and bound.metrics is not None:
                     nursery.start_soon(parts.system.run)
-                for line in bound.lines():
+                http_tls, grpc_tls = tls.http is not None, tls.grpc is not None
+                for line in bound.lines(http_tls=http_tls, grpc_tls=grpc_tls):
                     _log.info(line)
                 if options.model_control == "none":
                     settle_heap()
@@ -235,8 +236,11 @@ class Server:
                     await frontend.drained()
                 nursery.cancel_scope.cancel()
         if scope.cancelled_caught:
-            left = ", ".join(map(repr, frontends))
-            _log.error("the exit timeout has passed: what is left is cut, unanswered: %s", left)
+            left = ", ".join(map(str, frontends))
+            _log.error("the exit timeout has passed: what is left is cut off: %s", left)
+            for frontend in frontends:
+                if isinstance(frontend, Frontend):
+                    frontend.cut()
         return not scope.cancelled_caught
 
 
@@ -261,6 +265,7 @@ def _http_frontend(
         return parts.http
     application = HttpApplication(api=parts.http_api, budget=parts.budget, calls=parts.calls)
     return AsgiFrontend(
+        "HTTP",
         application,
         grace_s=_exit_timeout_s(options),
         on_shutdown=application.begin_shutdown,

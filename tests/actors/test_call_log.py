@@ -128,8 +128,8 @@ async def test_a_refused_grpc_call_says_why_and_which_request_it_was(
     autojump_clock: MockClock, models: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "tritrio.calls")
-    restricted = {"grpc_restricted_protocols": ("health:key=secret",)}
-    async with memory_server(models, log=VERBOSE, **restricted) as server:
+    restricted = ("health:key=secret",)
+    async with memory_server(models, log=VERBOSE, grpc_restricted_protocols=restricted) as server:
         client = server.grpc()
         await client.infer("nobody", [[1]], request_id="r1").done()
         live = client.call("ServerLive", b"", response_type=pb.ServerLiveResponse)

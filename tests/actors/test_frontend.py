@@ -325,9 +325,12 @@ class _Quick:
     def tick(self) -> None:
         pass
 
+    def cut(self, reason: str) -> None:
+        pass
+
 
 async def test_shutdown_closes_the_listeners() -> None:
-    frontend = Frontend(_Quick)
+    frontend = Frontend("HTTP", _Quick)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
     async with trio.open_nursery() as nursery:

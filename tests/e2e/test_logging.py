@@ -137,7 +137,7 @@ def test_a_stop_says_every_second_what_it_waits_for(
         wait_until_exists(gate / "started", server)
         server.send_signal(signal.SIGTERM)
         server.wait_for_log("stopping: 24 s are left, 1 model versions live, ")
-        assert "1 connections" in server.log()
+        assert "HTTP has 1 connection, gRPC has 0 connections" in server.log()
         (gate / "go").touch()
         assert receive(connection).status == 200
         assert server.wait() == 0

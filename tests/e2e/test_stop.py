@@ -248,9 +248,10 @@ def test_model_that_hangs_is_left_behind_when_the_exit_timeout_has_passed(
         wait_until_exists(gate / "started", server)
         server.send_signal(signal.SIGTERM)
         assert server.wait(1 + EXIT_SLACK_S) == 1
-    assert "the exit timeout has passed: what is left is cut, unanswered: " in server.log()
-    if http_server == "tritrio":
-        assert "1 connections" in server.log()
+        if http_server == "tritrio":
+            assert receive(connection).status == 503
+            assert "cut off: HTTP has 1 connection, gRPC has 0 connections" in server.log()
+    assert "the exit timeout has passed: what is left is cut off: HTTP has " in server.log()
     assert "Traceback" not in server.log()
 
 
