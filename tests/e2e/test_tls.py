@@ -314,3 +314,14 @@ async def test_clients_over_tls_are_drained_as_others_are(
         assert await stream.receive_some() == b""
         await trio.aclose_forcefully(stream)
     await silent.aclose()
+
+
+async def test_the_start_says_what_is_served_over_tls(
+    models: Path, certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "tritrio"):
+        async with serving(models, http_tls=certificates.options()) as bound:
+            assert bound.http is not None
+            assert bound.grpc is not None
+    assert f"HTTP is served on {HOST}:{bound.http[1]} over TLS" in caplog.messages
+    assert f"gRPC is served on {HOST}:{bound.grpc[1]}" in caplog.messages
