@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, final
 import trio
 
 from ..memory.budget import BUDGET_USED_UP, ByteBudget, Lease
-from ..protocol.http_request import BODY_BYTES_MAX, HTTP_1_0, HTTP_1_1, HttpRequest
+from ..protocol.http_request import BODY_BYTES_MAX, HTTP_1_0, HTTP_1_1, HttpRequest, path_of_url
 from ..protocol.http_response import JOINED_BYTES_MAX, HttpResponse, error_response
 from ..protocol.tensors import Buffer
 from ._asgi_lifespan import answer_lifespan
@@ -192,7 +192,7 @@ def _request(scope: Scope) -> HttpRequest:
     for name, value in raw_headers:
         key = name.lower()
         headers[key] = headers[key] + b", " + value if key in headers else value
-    path = scope.get("raw_path") or scope["path"].encode()
+    path = path_of_url(scope.get("raw_path") or scope["path"].encode())
     root = scope.get("root_path", "").encode()
     if root and path.startswith(root):
         path = path[len(root) :]  # mounted below a prefix

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, final
 import trio
 from prometheus_client import CollectorRegistry
 
+from ..protocol.http_request import path_of_url
 from ..protocol.management_codec import error_body
 from ._asgi_lifespan import answer_lifespan
 from .metrics_collector import CONTENT_TYPE, render_in_turns
@@ -52,7 +53,8 @@ class ManagementApplication:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close"})  # before it is accepted: 403
         elif scope["type"] == "http":
-            status, body = await self._answer(scope["method"], scope["path"])
+            path = path_of_url(scope["path"].encode()).decode()
+            status, body = await self._answer(scope["method"], path)
             headers = [
                 (b"content-type", (CONTENT_TYPE if status == 200 else JSON).encode()),
                 (b"content-length", str(len(body)).encode()),

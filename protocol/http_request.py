@@ -6,6 +6,7 @@ RFC 9112, above all those that keep two servers from reading one stream of bytes
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -225,6 +226,14 @@ def _checked(
 def target_too_long(limits: HttpLimits) -> Refused:
     """Return the refusal of a request target beyond its limit."""
     return Refused(414, f"a request target may have {limits.target_bytes_max} bytes, got more")
+
+
+def path_of_url(path: bytes) -> bytes:
+    """Return a path as it is, and that of an absolute URL, which some servers pass on as a path."""
+    if not path.startswith(b"/"):
+        with suppress(Refused):
+            return _origin_form(path)
+    return path
 
 
 def _origin_form(target: bytes) -> bytes:

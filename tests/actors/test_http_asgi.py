@@ -286,3 +286,18 @@ async def test_body_that_has_come_in_part_is_not_waited_for_once_a_shutdown_bega
             assert exchange.json == {"error": "the server is exiting"}
         assert server.elapsed_s() == 0.0
         assert server.used_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("http://test/v2?x", 200), ("http://test/v3", 404), ("*", 404)]
+)
+async def test_of_an_absolute_url_the_path_counts(
+    path: str, status: int, autojump_clock: MockClock, models: Path
+) -> None:
+    async with memory_server(models) as server:
+        parts = server.parts
+        app = HttpApplication(api=parts.http_api, budget=parts.budget)
+        client = Exchange(scope_of(path, "GET"))
+        client.put(b"")
+        await app(client.scope, client.receive, client.send)
+        assert client.status == status
