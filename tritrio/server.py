@@ -111,7 +111,8 @@ async def start_core(options: ServerOptions, nursery: trio.Nursery) -> Core:
     if failed and options.exit_on_error:
         names = ", ".join(sorted({entry.name for entry in failed}))
         raise StartError(
-            f"not every model could be loaded ({names}); --exit-on-error=false serves the others"
+            f"not every model could be loaded ({names}); the others are served with "
+            "--exit-on-error=false or, in a program, exit_on_error=False"
         )
     return core
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -54,20 +54,34 @@ def make_request(
 
     Raises:
       RequestError: INVALID_ARG; no tensor can be made of an input, or a parameter is none.
-      TypeError: there is no such option.
+      TypeError: there is no such option, or it or the inputs are of another type.
     """
     unknown = options.keys() - RequestOptions.__optional_keys__
     if unknown:
         known = ", ".join(sorted(RequestOptions.__optional_keys__))
         raise TypeError(f"expected options of a request ({known}), got {min(unknown)!r}")
+    _check("inputs", inputs, Mapping, "a mapping of names to arrays")
+    parameters = options.get("parameters") or {}
+    _check("parameters", parameters, Mapping, "a mapping of names to values")
+    outputs = options.get("outputs", ())
+    if isinstance(outputs, str | bytes) or not isinstance(outputs, Iterable):
+        raise _unexpected("outputs", "a sequence of names", outputs)
     request = InferRequest(spec.name, version)
-    request.id = options.get("id", "")
-    request.inputs = {name: _tensor(name, value, spec) for name, value in inputs.items()}
-    request.outputs = tuple(RequestedOutput(name) for name in options.get("outputs", ()))
+    request.id = check_text("id", options.get("id", ""))
+    request.inputs = {
+        check_text("the name of an input", name): _tensor(name, value, spec)
+        for name, value in inputs.items()
+    }
+    request.outputs = tuple(
+        RequestedOutput(check_text("the name of an output", name)) for name in outputs
+    )
     take_parameters(
         request,
         {
-            **(options.get("parameters") or {}),
+            **{
+                check_text("the name of a parameter", name): value
+                for name, value in parameters.items()
+            },
             "priority": options.get("priority", 0),
             "timeout": options.get("timeout_us", 0),
             "sequence_id": options.get("sequence_id", 0),
@@ -77,6 +91,27 @@ def make_request(
         grpc=False,
     )
     return request
+
+
+def check_text(what: str, value: Any) -> str:
+    """Return a text as it is.
+
+    Raises:
+      TypeError: it is none.
+    """
+    _check(what, value, str, "a str")
+    text: str = value
+    return text
+
+
+def _check(what: str, value: Any, kind: type, expected: str) -> None:
+    if not isinstance(value, kind):
+        raise _unexpected(what, expected, value)
+
+
+def _unexpected(what: str, expected: str, value: Any) -> TypeError:
+    got = "None" if value is None else f"an object of type {type(value).__name__}"
+    return TypeError(f"{what} must be {expected}, got {got}")
 
 
 def _tensor(name: str, value: Any, spec: ModelSpec) -> Tensor:

@@ -25,7 +25,7 @@ from ..protocol.errors import RequestError
 from ..server import start_core
 from ..serving import open_repositories
 from .answers import Answer, Responses, answer_of
-from .requests import RequestOptions, make_request
+from .requests import RequestOptions, check_text, make_request
 
 _SOCKETS: Final = ("http_address", "grpc_address", "metrics_address")
 
@@ -102,8 +102,14 @@ class Server:
         Args:
           name: The model's name.
           version: Its version; "" for the latest that is ready each time.
+
+        Raises:
+          TypeError: one of them is of another type.
         """
         assert self._running is not None, "a server is asked within its block"
+        if type(version) is not int:
+            check_text("the version of a model", version)
+        check_text("the name of a model", name)
         return Model(self._core, self._token, name, str(version))
 
     async def load(
@@ -122,9 +128,11 @@ class Server:
 
         Raises:
           RequestError: it cannot be loaded; what was loaded before goes on.
-          TypeError: a file is not bytes, or the configuration has no JSON form.
+          TypeError: the name is no text, a file is not bytes, or the configuration has no JSON
+            form.
         """
         _check_loop(self._token)
+        check_text("the name of a model", name)
         text = config if config is None or isinstance(config, str) else orjson.dumps(config)
         if isinstance(text, bytes):
             text = text.decode()
@@ -137,8 +145,12 @@ class Server:
         Args:
           name: The model's name; one that is not known is no error.
           unload_dependents: Whether the models go too that were loaded only for this ensemble.
+
+        Raises:
+          TypeError: the name is no text.
         """
         _check_loop(self._token)
+        check_text("the name of a model", name)
         await self._core.control.unload(name, unload_dependents=unload_dependents)
 
     def live(self) -> bool:
