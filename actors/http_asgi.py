@@ -62,7 +62,7 @@ class HttpApplication:
         request = _request(scope)
         arrived_s = trio.current_time()
         body = _Body(self._budget)
-        answer: HttpResponse | int | None = None
+        answer: HttpResponse | HttpStream | None = None
         try:
             refusal = self._api.admit(request)
             if refusal is not None:
@@ -107,13 +107,13 @@ class HttpApplication:
 
     async def _answer(
         self, request: HttpRequest, receive: Receive, send: Send
-    ) -> HttpResponse | int | None:
+    ) -> HttpResponse | HttpStream | None:
         """Run the handler while listening for the client's departure.
 
         Returns:
-          The response; the status of a stream, which has been sent; None if the client left.
+          The response; a stream that has been sent; None if the client left.
         """
-        response: HttpResponse | int | None = None
+        response: HttpResponse | HttpStream | None = None
         begun = False
         async with trio.open_nursery() as nursery:
 
@@ -128,7 +128,7 @@ class HttpApplication:
                 with closing(answer):
                     begun = await _send_in_time(send, _head_of(answer))
                     begun = begun and await _send_pieces(answer, send)
-                    response = answer.status if begun else None
+                    response = answer if begun else None
             else:
                 response = answer
             nursery.cancel_scope.cancel()

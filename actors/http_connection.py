@@ -122,7 +122,10 @@ class HttpConnection:
 
     def cut(self, reason: str) -> None:
         """Answer the request whose turn it is, unless its answer has begun, and close."""
-        owed = self._queue[0] if self._queue else None
+        queue = self._queue
+        while len(queue) > 1:
+            self._drop(queue.pop())
+        owed = queue[0] if queue else None
         if owed is not None and type(owed.event) is HttpRequest and not self._has_begun(owed):
             buffers = self._encode(owed.event, owed, error_response(503, reason))
             with suppress(trio.BrokenResourceError):
@@ -209,14 +212,16 @@ class HttpConnection:
 
     def _drop_queue(self) -> None:
         """Cancel what nobody will be answered."""
-        for owed in self._queue:
-            if owed.arrived_s is not None and type(owed.event) is HttpRequest:
-                self._calls.answered_http(owed.event, None, owed.arrived_s, owed.infer)
-            if isinstance(owed.answer, (Reply, HttpStream, CoroutineType)):
-                owed.answer.close()
-            if type(owed.event) is HttpRequest and owed.event.trace is not None:
-                owed.event.trace.release()
-        self._queue.clear()
+        while self._queue:
+            self._drop(self._queue.popleft())
+
+    def _drop(self, owed: Owed) -> None:
+        if owed.arrived_s is not None and type(owed.event) is HttpRequest:
+            self._calls.answered_http(owed.event, None, owed.arrived_s, owed.infer)
+        if isinstance(owed.answer, (Reply, HttpStream, CoroutineType)):
+            owed.answer.close()
+        if type(owed.event) is HttpRequest and owed.event.trace is not None:
+            owed.event.trace.release()
 
     # Answering.
 
@@ -301,7 +306,7 @@ class HttpConnection:
             self._server_fault()
             self._scope.cancel()
         if owed.arrived_s is not None:
-            self._calls.answered_http(request, stream.status, owed.arrived_s)
+            self._calls.answered_http(request, stream, owed.arrived_s)
             owed.arrived_s = None
         stream.close()
         owed.answer = None

@@ -203,6 +203,7 @@ class _EventStream(HttpStream):
             try:
                 return 200, server_sent_event(await self._encode(response, self._reply))
             except RequestError as error:
+                self.reason = error.message
                 failed = refused(error)
                 assert isinstance(failed.body, bytes)
                 return failed.status, server_sent_event(failed.body)

@@ -18,11 +18,13 @@ class HttpStream(ABC):
     Attributes:
       status: The status code.
       headers: (name, value); without those that say how the body is framed.
+      reason: What failed, once something has.
     """
 
     def __init__(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.status = status
         self.headers = headers
+        self.reason = ""
 
     @abstractmethod
     async def next_piece(self) -> Buffer | None:

@@ -17,6 +17,7 @@ from ..protocol.infer_wire import peek_request_id
 from ..protocol.log_settings import LogSettings
 from ..protocol.requests import InferRequest
 from ..protocol.tensors import Buffer
+from .http_stream import HttpStream
 
 _log = logging.getLogger("tritrio.calls")
 
@@ -64,7 +65,7 @@ class CallLog:
     def answered_http(
         self,
         call: HttpRequest,
-        answer: HttpResponse | int | None,
+        answer: HttpResponse | HttpStream | None,
         arrived_s: float,
         request: InferRequest | None = None,
     ) -> None:
@@ -72,7 +73,7 @@ class CallLog:
 
         Args:
           call: The request.
-          answer: What it was answered with, or the status of what was; None for nothing.
+          answer: What it was answered with; None for nothing.
           arrived_s: When it came, in trio's seconds.
           request: Which inference it was, if that is known; else its id is looked for in the body.
         """
@@ -80,10 +81,9 @@ class CallLog:
         extra = {"request_id": _id_in_body(call)} if request is None else about(request)
         if answer is None:
             self.answered(text, "CANCELLED", arrived_s, extra, reason=GONE)
-        elif isinstance(answer, int):
-            self.answered(text, answer, arrived_s, extra)
         else:
-            self.answered(text, answer.status, arrived_s, extra, reason=error_sentence(answer))
+            reason = answer.reason if isinstance(answer, HttpStream) else error_sentence(answer)
+            self.answered(text, answer.status, arrived_s, extra, reason=reason)
 
     def refused_http(self, failure: HttpFailure) -> None:
         """Write the line of an HTTP request that was refused before all of it was read."""

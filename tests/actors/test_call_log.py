@@ -75,6 +75,23 @@ async def test_a_streamed_answer_leaves_its_line_at_its_end(
     assert lines(caplog) == ["HTTP POST /v2/models/plain/generate_stream 200, 500.000 ms"]
 
 
+async def test_a_streamed_answer_that_fails_leaves_the_reason(
+    autojump_clock: MockClock, models: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "tritrio.calls")
+    async with memory_server(models, log=VERBOSE) as server:
+        client = server.http()
+        body = orjson.dumps({"INPUT0": [1], "id": "r1"})  # the model needs two numbers a row
+        client.send(request_bytes("/v2/models/repeat/generate_stream", body))
+        assert (await client.head()).status == 500
+        await wait_all_tasks_blocked()
+    (line,) = lines(caplog)
+    assert line.startswith("HTTP POST /v2/models/repeat/generate_stream 500, 0.000 ms: model ")
+    assert "execute raised" in line
+    (record,) = (record for record in caplog.records if record.name == "tritrio.calls")
+    assert getattr(record, "request_id", None) == "r1"
+
+
 async def test_a_fault_of_the_server_names_the_request(
     autojump_clock: MockClock,
     models: Path,

@@ -23,6 +23,7 @@ async def test_requests_that_are_queued_or_executing_are_told_that_the_server_ex
     async with memory_server(models, seconds={"plain": 9.0}) as server:
         executing, queued = server.http(), server.http()
         executing.infer("plain", [[1]])
+        executing.infer("plain", [[5]])  # pipelined behind it
         await wait_all_tasks_blocked()
         queued.infer("plain", [[2]])
         grpc = server.grpc()
