@@ -292,7 +292,7 @@ def test_what_the_model_logs_is_in_the_log_of_the_server(
         "pb_utils.Logger.log_verbose('unheard')\n"
         "logging.getLogger('library').info('%d of %s', 3, 'x')\n" + ECHO
     )
-    execute(instance, request_of(floats(1)))
+    execute(instance, request_of(np.array([1], np.float32)))
     assert caplog.record_tuples == [
         ("tritrio.model", logging.WARNING, "50 % is enough"),
         ("library", logging.INFO, "3 of x"),
