@@ -7,11 +7,13 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
@@ -50,13 +52,13 @@ class Server:
         """Assert that it has not ended, so that one crash is not taken for many differences."""
         assert self.process.poll() is None, f"ended: {self.process.args!r}\n{self.log_tail()}"
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self, attempts_max: int = START_ATTEMPTS_MAX) -> None:
         """Poll until the readiness endpoint says yes.
 
         Raises:
           StartError: with the log, if the process ends or the attempts are used up.
         """
-        for _ in range(START_ATTEMPTS_MAX):
+        for _ in range(attempts_max):
             if self._is_ready() or self.ended_within(ATTEMPT_INTERVAL_S):
                 break
         if self.process.poll() is not None or not self._is_ready():
@@ -99,8 +101,13 @@ def free_ports() -> Ports:
         return Ports(*(one.getsockname()[1] for one in sockets))
 
 
+def need_reference() -> None:
+    """Install the reference server if need be; skip the test if that is impossible."""
+    if reason := why_no_reference():
+        pytest.skip(f"no reference server: {reason}")
+
+
 def why_no_reference() -> str | None:
-    """Install the reference server if need be; the reason if that is impossible."""
     if reason := os.environ.get("TRITRIO_NO_REFERENCE"):
         return reason
     command = [sys.executable, str(ROOT / "scripts" / "reference-server"), "--install-only"]
@@ -149,3 +156,44 @@ class Servers(NamedTuple):
 
     reference: Server
     ours: Server
+
+
+@contextmanager
+def both(
+    repository: Path, *more: str, flags: Sequence[str] = FLAGS, patience_s: float = STOP_LIMIT_S
+) -> Iterator[Servers]:
+    """Serve one repository with both, with the same flags; see `running`."""
+    need_reference()
+    reference = start_reference(
+        repository, repository.with_name("reference.log"), *more, flags=flags
+    )
+    ours = start_ours(repository, repository.with_name("ours.log"), *more, flags=flags)
+    with running(reference, ours, patience_s=patience_s) as servers:
+        yield servers
+
+
+@contextmanager
+def running(
+    reference: Server,
+    ours: Server,
+    *,
+    attempts_max: int = START_ATTEMPTS_MAX,
+    patience_s: float = STOP_LIMIT_S,
+) -> Iterator[Servers]:
+    """Two servers that were started, once they are ready; ours has to end well.
+
+    Args:
+      reference: The reference.
+      ours: Our server.
+      attempts_max: How often each is asked whether it is ready.
+      patience_s: How long the reference may take to end.
+    """
+    try:
+        ours.wait_until_ready(attempts_max)
+        reference.wait_until_ready(attempts_max)
+        yield Servers(reference, ours)
+    finally:
+        reference.process.terminate()  # both end side by side
+        status = ours.stop()
+        reference.stop(patience_s)
+    assert status == 0, ours.log_tail()

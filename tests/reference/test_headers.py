@@ -14,34 +14,21 @@ from .header_cases import CODED, ENSEMBLE, FLAGS, GRPC_CASES, HTTP_CASES, MODELS
 from .http_exchange import Http
 from .raw_grpc import RawCall
 from .repository import write_repository
-from .servers import Servers, start_ours, start_reference, why_no_reference
+from .servers import Servers, both
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """Both servers with keys and forwarded headers."""
-    if reason := why_no_reference():
-        pytest.skip(f"no reference server: {reason}")
-    directory = tmp_path_factory.mktemp("guarded")
-    repository = directory / "models"
+    repository = tmp_path_factory.mktemp("guarded") / "models"
     write_repository(repository)
     for model in repository.iterdir():
         if model.name not in MODELS:
             shutil.rmtree(model)
     (repository / "chain" / "1").mkdir(parents=True)
     (repository / "chain" / "config.pbtxt").write_text(ENSEMBLE)
-    reference = start_reference(repository, directory / "reference.log", *FLAGS)
-    try:
-        ours = start_ours(repository, directory / "ours.log", *FLAGS)
-        try:
-            ours.wait_until_ready()
-            reference.wait_until_ready()
-            yield Servers(reference, ours)
-        finally:
-            status = ours.stop()
-    finally:
-        reference.stop()
-    assert status == 0, ours.log_tail()
+    with both(repository, *FLAGS) as servers:
+        yield servers
 
 
 @pytest.mark.reference

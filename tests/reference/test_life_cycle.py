@@ -14,7 +14,7 @@ import pytest
 from . import life_cycle_cases, life_cycle_faults, life_cycle_models, life_cycle_requests
 from .cases import Case, compare, judge
 from .life_cycle import Done, Scenario, Step, ask, check_after, play
-from .servers import Servers, start_ours, start_reference, why_no_reference
+from .servers import Servers, need_reference, running, start_ours, start_reference
 
 EXPLICIT = [
     *life_cycle_requests.SCENARIOS,
@@ -34,7 +34,7 @@ STEPS = [step for scenario in [*EXPLICIT, READINESS] for step in scenario.steps]
 
 
 @contextmanager
-def running(directory: Path, scenarios: list[Scenario]) -> Iterator[Servers]:
+def serving(directory: Path, scenarios: list[Scenario]) -> Iterator[Servers]:
     """Both servers with explicit model control, on two repositories."""
     repository, second = directory / "models", directory / life_cycle_faults.SECOND
     repository.mkdir()
@@ -46,20 +46,14 @@ def running(directory: Path, scenarios: list[Scenario]) -> Iterator[Servers]:
         repository, directory / "reference.log", *REFERENCE_FLAGS, flags=flags
     )
     ours = start_ours(repository, directory / "ours.log", flags=flags)
-    try:
-        ours.wait_until_ready()
-        reference.wait_until_ready()
-        yield Servers(reference, ours)
-    finally:
-        status = ours.stop()
-        reference.stop()
-    assert status == 0, ours.log_tail()
+    with running(reference, ours) as servers:
+        yield servers
 
 
 def play_all(directory: Path, scenarios: list[Scenario]) -> dict[str, Done]:
     """Take scenarios side by side, since the reference loads slowly, on servers of their own."""
     every: dict[str, Done] = {}
-    with running(directory, scenarios) as servers, ThreadPoolExecutor(len(scenarios)) as threads:
+    with serving(directory, scenarios) as servers, ThreadPoolExecutor(len(scenarios)) as threads:
         played = partial(play, servers=servers, repository=directory / "models")
         for done in threads.map(played, scenarios):
             every |= done
@@ -69,8 +63,7 @@ def play_all(directory: Path, scenarios: list[Scenario]) -> dict[str, Done]:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
     """What every step led to."""
-    if reason := why_no_reference():
-        pytest.skip(f"no reference server: {reason}")
+    need_reference()
     directories = [tmp_path_factory.mktemp(name) for name in ("explicit", "readiness")]
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as threads:
         # Or the reference's models would change their own directories while they are loaded.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,38 +20,14 @@ from .http_answer_cases import fault
 from .http_exchange import Http, exchange
 from .http_requests import infer, tensor
 from .repository import MODELS
-from .servers import FLAGS, HOST, ROOT, Server, Servers, _start, why_no_reference
+from .servers import HOST, Server, Servers, both
 
 READ_ATTEMPTS_MAX = 400
 """The reference counts a request after it has answered it, and looks at some gauges at times."""
 LIMIT_S = 10.0
 QUANTILES = "summary_quantiles=0.5:0.05,bad,0.99:0.001"
 SETTINGS = ("summary_latencies=true", "histogram_latencies=true", QUANTILES)
-CACHE_BYTES = 2**20
-CACHE_FLAG = f"--cache-config=local,size={CACHE_BYTES}"
-
-PROGRAM = """
-import sys
-from pathlib import Path
-
-import trio
-
-from tritrio.memory.cache_config import LocalConfig
-from tritrio.options import ServerOptions
-from tritrio.server import serve_until_signal
-
-settings, cache_bytes, repository, *flags = sys.argv[1:]
-given = dict(flag.removeprefix("--").replace("-", "_").split("=", 1) for flag in flags)
-options = ServerOptions(
-    model_repositories=(Path(repository),),
-    cache=LocalConfig(int(cache_bytes)),
-    metrics_config=tuple(settings.split(";")),
-    metrics_interval_s=0.2,
-    **{name: int(text) if name.endswith("_port") else text for name, text in given.items()},
-)
-sys.exit(not trio.run(serve_until_signal, options))
-"""
-"""Our server with options of metrics; the flags are ports and addresses."""
+CACHE_FLAG = "--cache-config=local,size=1048576"
 
 TAGS = 'metric_tags { key: "team" value: "say \\"hi\\"" }\n'
 CACHED = "response_cache { enable: true }\n"
@@ -139,31 +114,13 @@ def scrape(server: Server) -> Scraped:
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """The reference and ours, with everything measured, after the same requests."""
-    if reason := why_no_reference():
-        pytest.skip(f"no reference server: {reason}")
-    directory = tmp_path_factory.mktemp("metrics")
-    repository = directory / "models"
+    repository = tmp_path_factory.mktemp("metrics") / "models"
     write_repository(repository)
-    flags = [*FLAGS, CACHE_FLAG]
-    script = str(ROOT / "scripts" / "reference-server")
-    command = [sys.executable, script, str(repository), *flags, "--allow-gpu-metrics=false"]
-    command += [f"--metrics-config={setting}" for setting in SETTINGS]
-    reference = _start([*command, "--metrics-interval-ms=200"], directory / "reference.log")
-    try:
-        command = [sys.executable, "-c", PROGRAM, ";".join(SETTINGS), str(CACHE_BYTES)]
-        command.append(str(repository))
-        ours = _start(command, directory / "ours.log")
-        try:
-            for server in (ours, reference):
-                server.wait_until_ready()
-            for server in (ours, reference):
-                send_requests(server)
-            yield Servers(reference, ours)
-        finally:
-            status = ours.stop()
-    finally:
-        reference.stop()
-    assert status == 0, ours.log_tail()
+    flags = [f"--metrics-config={setting}" for setting in SETTINGS]
+    with both(repository, CACHE_FLAG, "--metrics-interval-ms=200", *flags) as servers:
+        for server in (servers.ours, servers.reference):
+            send_requests(server)
+        yield servers
 
 
 def rows(model: str, *values: int) -> Http:

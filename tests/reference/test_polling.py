@@ -13,7 +13,7 @@ from .http_api_cases import get, post
 from .http_exchange import exchange
 from .http_requests import infer, tensor
 from .repository import ECHO
-from .servers import Server, Servers, start_ours, start_reference, why_no_reference
+from .servers import Server, Servers, both
 
 FLAGS = ("--model-control-mode=poll", "--repository-poll-secs=1")
 ATTEMPTS_MAX, ATTEMPT_INTERVAL_S = 200, 0.1
@@ -95,20 +95,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def polling(repository: Path) -> Iterator[Servers]:
     """Both servers, which look every second."""
-    if reason := why_no_reference():
-        pytest.skip(f"no reference server: {reason}")
-    reference = start_reference(repository, repository.with_name("reference.log"), *FLAGS)
-    try:
-        ours = start_ours(repository, repository.with_name("ours.log"), *FLAGS)
-        try:
-            ours.wait_until_ready()
-            reference.wait_until_ready()
-            yield Servers(reference, ours)
-        finally:
-            status = ours.stop()
-    finally:
-        reference.stop(0.5)  # while it follows a repository, it may not end by itself
-    assert status == 0, ours.log_tail()
+    # While the reference follows a repository, it may not end by itself.
+    with both(repository, *FLAGS, patience_s=0.5) as servers:
+        yield servers
 
 
 def index(server: Server) -> Index:

@@ -34,12 +34,13 @@ from .python_api.differences import DIFFERENCES
 from .scripts import Counts, counts, settled, until
 from .servers import (
     HOST,
+    START_ATTEMPTS_MAX,
     Server,
     Servers,
-    StartError,
+    need_reference,
+    running,
     start_ours,
     start_reference,
-    why_no_reference,
 )
 
 CASES: list[Case[Http]] = [
@@ -65,44 +66,25 @@ MARKER = re.compile(rb"marker-[a-z]+")
 """What is in every message that the model logs."""
 ONLY_OURS_LOGS = {b"marker-number", b"marker-object"}
 """Of calls that the reference refuses."""
-STARTS_MAX = 4
-"""Each a minute: the reference starts a process a model twice, on a busy machine slowly."""
+READY_ATTEMPTS_MAX = 4 * START_ATTEMPTS_MAX
+"""The reference starts a process a model twice, on a busy machine slowly."""
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """The reference and ours, each serving its copy of the models."""
-    if reason := why_no_reference():
-        pytest.skip(f"no reference server: {reason}")
+    need_reference()
     directory = tmp_path_factory.mktemp("python_api")
     for side in ("reference", "ours"):
         (directory / side).mkdir()
         write_repository(directory / side / "models", for_reference=side == "reference")
     reference = start_reference(directory / "reference" / "models", directory / "reference.log")
-    try:
-        ours = start_ours(directory / "ours" / "models", directory / "ours.log")
-        try:
-            wait_until_ready(ours)
-            wait_until_ready(reference)
-            yield Servers(reference, ours)
-        finally:
-            status = ours.stop()
-    finally:
-        reference.stop()
-    assert status == 0, ours.log_tail()
+    ours = start_ours(directory / "ours" / "models", directory / "ours.log")
+    with running(reference, ours, attempts_max=READY_ATTEMPTS_MAX) as servers:
+        yield servers
     left = [finalized(directory / side) for side in ("reference", "ours")]
     assert left == [left[0], left[0]]
     assert left[0].startswith("finalized")
-
-
-def wait_until_ready(server: Server) -> None:
-    """Wait longer than is usual, unless it ends."""
-    for _ in range(STARTS_MAX - 1):
-        try:
-            return server.wait_until_ready()
-        except StartError:
-            server.check_running()
-    return server.wait_until_ready()
 
 
 def finalized(directory: Path) -> str:

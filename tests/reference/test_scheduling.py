@@ -5,7 +5,6 @@ They have a pair of servers of their own, since a queue must hold what one case 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,7 +23,7 @@ from .grpc_exchange import Call
 from .http_exchange import Http
 from .scheduling_repository import write_repository
 from .scripts import Script, play
-from .servers import FLAGS, ROOT, Servers, _start, why_no_reference
+from .servers import Servers, both
 
 CACHE_FLAG = "--cache-config=local,size=1048576"
 
@@ -55,27 +54,10 @@ GROUPS: tuple[list[Case[Any]], ...] = (SCRIPTS, CALLS, REQUESTS)
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """The reference and ours, serving the repository of the scheduling tests, with a cache."""
-    if reason := why_no_reference():
-        pytest.skip(f"no reference server: {reason}")
-    directory = tmp_path_factory.mktemp("scheduling")
-    repository = directory / "models"
+    repository = tmp_path_factory.mktemp("scheduling") / "models"
     write_repository(repository)
-    flags = [*FLAGS, CACHE_FLAG]
-    script = str(ROOT / "scripts" / "reference-server")
-    command = [sys.executable, script, str(repository), *flags, "--allow-gpu-metrics=false"]
-    reference = _start(command, directory / "reference.log")
-    try:
-        command = [sys.executable, "-m", "tritrio", "--model-repository", str(repository), *flags]
-        ours = _start(command, directory / "ours.log")
-        try:
-            ours.wait_until_ready()
-            reference.wait_until_ready()
-            yield Servers(reference, ours)
-        finally:
-            status = ours.stop()
-    finally:
-        reference.stop()
-    assert status == 0, ours.log_tail()
+    with both(repository, CACHE_FLAG) as servers:
+        yield servers
 
 
 @pytest.mark.reference
