@@ -25,15 +25,14 @@ from typing import Any, Final, final
 from ..protocol.config_json import model_config_to_dict
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.pb.inference import ModelConfig
-from ..protocol.tensors import Tensor as ServerTensor
 from .base import Batch, InstancePlace, ModelInstance, ModelSource, SequenceEnd
 from .pb_context import ModelContext, enter_model, model_loaded, model_unloaded
 from .pb_model_config import ModelConfig as ConfigBuilder
 from .pb_objects import InferenceResponse
 from .pb_request import InferenceRequest
-from .pb_tensor import TritonModelException
 from .process_completion import complete_in_process
 from .process_model import ProcessModelInstance
+from .python_answering import Answering
 from .python_env import wants_process
 from .python_loader import MODEL_CLASS, ModelCode
 from .python_responses import NO_RESPONSE, ResponseMaker
@@ -234,12 +233,12 @@ class PythonModelInstance:
         self._runner = self._runner or asyncio.Runner()
         return self._runner.run(execution, context=copy_context())
 
-    def _begin(self, batch: Batch) -> tuple[_Answering, list[InferenceRequest]]:
+    def _begin(self, batch: Batch) -> tuple[Answering, list[InferenceRequest]]:
         batch.compute_start_ns = perf_counter_ns()
         self._context.running.batch = batch
         maker = self._maker
         assert maker is not None, "execute() before load()"
-        answering = _Answering(maker, batch, decoupled=self.decoupled)
+        answering = Answering(maker, batch, decoupled=self.decoupled)
         wrap, names = InferenceRequest._received, maker.output_names
         requests = [wrap(one, index, answering, names) for index, one in enumerate(batch.requests)]
         batch.infer_start_ns = perf_counter_ns()
@@ -248,7 +247,7 @@ class PythonModelInstance:
     def _end(
         self,
         batch: Batch,
-        answering: _Answering,
+        answering: Answering,
         requests: list[InferenceRequest],
         responses: Any,
         fault: str | None,
@@ -307,7 +306,7 @@ class PythonModelInstance:
         batch: Batch,
         requests: list[InferenceRequest],
         responses: list[InferenceResponse | None] | None,
-        answering: _Answering,
+        answering: Answering,
     ) -> None:
         if responses is None:
             responses = [None] * len(requests)
@@ -325,7 +324,7 @@ class PythonModelInstance:
                     answering.fail(index, f"model instance '{self._place.name}': {NO_RESPONSE}")
 
     def _release(
-        self, batch: Batch, requests: list[InferenceRequest], answering: _Answering
+        self, batch: Batch, requests: list[InferenceRequest], answering: Answering
     ) -> None:
         """Reschedule what a decoupled model has neither finished nor wants to finish by itself."""
         for index, request in enumerate(requests):
@@ -334,7 +333,7 @@ class PythonModelInstance:
                 if sender is None or sender._close():
                     self._reschedule(batch, index, answering)
 
-    def _reschedule(self, batch: Batch, index: int, answering: _Answering) -> None:
+    def _reschedule(self, batch: Batch, index: int, answering: Answering) -> None:
         if self._iterative:
             batch.rescheduled.add(index)
             return
@@ -356,60 +355,6 @@ class PythonModelInstance:
             "model_repository": str(self._source.model_directory),
             "model_version": str(self._source.version),
         }
-
-
-@final
-class _Answering:
-    """One batch of a Python model, as its response senders see it."""
-
-    __slots__ = ("_batch", "_maker", "_states", "decoupled")
-
-    def __init__(self, maker: ResponseMaker, batch: Batch, *, decoupled: bool) -> None:
-        self._maker = maker
-        self._batch = batch
-        self._states: dict[int, dict[str, ServerTensor]] = {}  # of responses that were not final
-        self.decoupled = decoupled
-
-    def send(self, index: int, response: InferenceResponse | None, *, final: bool) -> None:
-        """Give request `index` a response; None with `final` is a bare end."""
-        if self._maker.unloaded:
-            raise TritonModelException("the model was unloaded, which has ended its requests")
-        if not self.decoupled and self._batch.responses[index] is not None:
-            raise TritonModelException("the request has been answered already")
-        request = self._batch.requests[index]
-        answer = self._maker.response(request, response or InferenceResponse())
-        answer.empty = response is None
-        answer.final = final
-        if answer.states is not None:  # only the final response hands them on
-            states = {**self._states.pop(index, {}), **answer.states}
-            answer.states = states if final else None
-            if not final:
-                self._states[index] = states
-        self._batch.respond(index, answer)
-
-    def answer(self, index: int, response: InferenceResponse) -> None:
-        """Give request `index` its only response."""
-        self._batch.respond(index, self._maker.response(self._batch.requests[index], response))
-
-    def abandon(self, index: int) -> None:
-        """End the answers of request `index` with an error: its sender is gone."""
-        self.fail(index, "the model dropped the response sender before the final flag was sent")
-
-    def fail(self, index: int, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
-        """Give request `index` an error as its final response."""
-        request = self._batch.requests[index]
-        self._batch.respond(index, self._maker.failure(request, message, code))
-
-    def fail_open(self, requests: list[InferenceRequest], message: str) -> None:
-        """Give every request that has no final response yet an error as its final one."""
-        for index, request in enumerate(requests):
-            sender = request._sender
-            was_open = sender is None or sender._close()
-            if self.decoupled:
-                if was_open:
-                    self.fail(index, message)
-            elif self._batch.responses[index] is None:
-                self.fail(index, message)
 
 
 def _fault(message: str) -> RequestError:
