@@ -61,10 +61,10 @@ class Calls:
         self._takers: dict[ModelVersion, Sequence[int]] = {}
         self._watches: dict[Execute, ExecutionWatch[Call]] = {}
         self._waited: set[int | None] = set()
-        self._open: dict[Call, None] = {}
-        self._closed = False
         self._requests = ControlRequests(self.ring, self._why_no_control)
         self._held_up_by: str | None = None
+        self._open: dict[Call, None] = {}
+        self._closed = False
         self._lock = threading.Lock()  # of the two above
 
     def __repr__(self) -> str:

@@ -52,11 +52,6 @@ def model_config_to_dict(config: ModelConfig) -> dict[str, Any]:
     return _message_to_dict(config)
 
 
-def model_config_to_json(config: ModelConfig) -> bytes:
-    """Return the configuration as compact JSON."""
-    return orjson.dumps(_message_to_dict(config))
-
-
 def model_config_from_json(text: bytes | str) -> ModelConfig:
     """Return the configuration that a JSON text spells out.
 

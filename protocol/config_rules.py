@@ -134,8 +134,3 @@ def instances(config: ModelConfig) -> Iterator[Instance]:
         for device_id in group.gpus if on_gpu else [0]:
             for index in range(group.count):
                 yield Instance(f"{group.name}_{index}", group, device_id)
-
-
-def instance_names(config: ModelConfig) -> list[str]:
-    """Return the names of the instances of a normalised configuration, each once."""
-    return list(dict.fromkeys(instance.name for instance in instances(config)))

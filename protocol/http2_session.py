@@ -196,13 +196,6 @@ class Http2Session:
         self.send_headers(stream_id, block, end_stream=True)
         self._writer.answers += 1
 
-    def reset_stream(self, stream_id: int, code: Http2ErrorCode) -> None:
-        """End a stream at once; what it has queued is dropped."""
-        stream = self._streams.get(stream_id)
-        if stream is not None:
-            self._drop(stream)
-            self._writer.control(rst_stream_frame(stream_id, code))
-
     def acknowledge(self, stream_id: int, n_bytes: int) -> None:
         """Give `n_bytes` of received payload back to the windows of connection and stream."""
         credit = self._receive_credit + n_bytes

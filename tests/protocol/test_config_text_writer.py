@@ -10,7 +10,7 @@ from tritonclient.grpc import model_config_pb2 as google
 
 from tests.protocol.config_messages import messages
 from tests.protocol.test_config_text import FULL
-from tritrio.protocol.config_json import model_config_from_json, model_config_to_json
+from tritrio.protocol.config_json import model_config_from_dict, model_config_to_dict
 from tritrio.protocol.config_text import parse_model_config
 from tritrio.protocol.config_text_writer import model_config_to_text
 from tritrio.protocol.pb import inference as pb
@@ -54,6 +54,6 @@ def test_defaults_are_left_out_and_set_messages_are_kept() -> None:
 def test_a_configuration_goes_from_text_to_json_and_back_without_loss() -> None:
     config = parse_model_config(FULL, file="m/config.pbtxt")
     assert config.input[0].reshape == pb.ModelTensorReshape(shape=[])
-    through_json = model_config_from_json(model_config_to_json(config))
+    through_json = model_config_from_dict(model_config_to_dict(config))
     assert through_json == config
     assert parse_model_config(model_config_to_text(through_json), file="m/config.pbtxt") == config

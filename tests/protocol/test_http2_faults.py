@@ -218,7 +218,7 @@ def test_windows_may_be_opened_to_the_largest() -> None:
 def test_frames_on_closed_streams_are_passed_over() -> None:
     under_test = greeted()
     feed(under_test, request_frame(1))
-    under_test.reset_stream(1, Http2ErrorCode.CANCEL)
+    under_test.send_headers(1, OK_HEADERS, end_stream=True)
     under_test.take_output()
     late = (
         raw_frame(0, 0, 1, b"late"),

@@ -219,8 +219,8 @@ def test_the_receive_window_is_given_back_in_halves() -> None:
 def test_the_connection_window_is_given_back_in_quarters_even_for_closed_streams() -> None:
     under_test = greeted(connection_window_bytes=65_535, stream_window_bytes=10_000)
     feed(under_test, request_frame(1))
-    under_test.reset_stream(1, Http2ErrorCode.CANCEL)
-    assert resets(output(under_test)) == [(1, 8)]
+    under_test.send_headers(1, OK_HEADERS, end_stream=True)
+    assert resets(output(under_test)) == [(1, 0)]
     assert feed(under_test, raw_frame(0, 0, 1, bytes(16_383))) == []
     assert not under_test.has_output
     assert feed(under_test, raw_frame(0, 0, 1, bytes(1))) == []

@@ -123,11 +123,6 @@ class ClientEnd:
         self._incoming = incoming
         self._outgoing = outgoing
 
-    @property
-    def unread_bytes(self) -> int:
-        """What the server has written and we have not read."""
-        return len(self._incoming.data)
-
     def write(self, data: bytes) -> None:
         """Send; bytes to a server that closed are lost, as in TCP until its reset comes."""
         if not self._outgoing.broken:
