@@ -156,7 +156,7 @@ class Calls:
         self, name: str, config: str | None, files: Mapping[str, bytes], *, caller: int | None
     ) -> None:
         """Load a model, and wait for it; see `ServerLink`."""
-        override = LoadOverride(config, files) if config is not None or files else None
+        override = LoadOverride(config, files)
         self._requests.ask(
             lambda control, done: control.start_load(name, override, done), caller=caller
         )

@@ -42,9 +42,7 @@ class RepositoryService:
     async def _load(self, request: pb.RepositoryModelLoadRequest) -> pb.RepositoryModelLoadResponse:
         repository_control.refuse_repository_name(request.repository_name)
         override = LoadOverride(*repository_control.parse_load_message(request.parameters))
-        await self._control.load(
-            request.model_name, None if override == LoadOverride() else override
-        )
+        await self._control.load(request.model_name, override)
         return pb.RepositoryModelLoadResponse()
 
     async def _unload(

@@ -65,7 +65,7 @@ class HttpRepository:
     async def _answer_load(self, name: str, body: Buffer) -> HttpResponse:
         try:
             override = LoadOverride(*await self._parsed(repository_control.parse_load_body, body))
-            await self._control.load(name, None if override == LoadOverride() else override)
+            await self._control.load(name, override)
         except RequestError as error:
             return refused(error)
         return HttpResponse(200)

@@ -93,7 +93,8 @@ def region_slice(given: Mapping[str, Any], tensor: str) -> RegionSlice | None:
         value = given[key]
         if type(value) is not int or not 0 <= value < _UINT64_END:
             raise invalid_argument(
-                f"parameter '{key}' of {tensor} must be a non-negative int64, got {shown(value)}"
+                f"parameter '{key}' of {tensor} must be an integer from 0 to 2**64 - 1, got "
+                f"{shown(value)}"
             )
         if region is None:
             raise invalid_argument(

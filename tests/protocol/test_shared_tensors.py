@@ -94,9 +94,9 @@ def test_a_request_without_regions_has_no_places() -> None:
         ({OFFSET: 4}, (OFFSET, REGION)),
         ({REGION: "r"}, (SIZE, "'r'")),
         ({REGION: 1, SIZE: 4}, (REGION, "a string", "got 1")),
-        ({REGION: "r", SIZE: -1}, (SIZE, "int64", "-1")),
-        ({REGION: "r", SIZE: True}, (SIZE, "int64", "true")),
-        ({REGION: "r", SIZE: 4, OFFSET: "0"}, (OFFSET, "int64", "'0'")),
+        ({REGION: "r", SIZE: -1}, (SIZE, "0 to 2**64 - 1", "-1")),
+        ({REGION: "r", SIZE: True}, (SIZE, "integer", "true")),
+        ({REGION: "r", SIZE: 4, OFFSET: "0"}, (OFFSET, "integer", "'0'")),
     ],
 )
 def test_parameters_that_say_no_place_are_refused(
