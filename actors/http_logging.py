@@ -19,7 +19,7 @@ class HttpLogging:
     def __init__(self, control: LogControl) -> None:
         self._control = control
 
-    def methods(self) -> dict[RouteName, HttpMethod]:
+    def mapping(self) -> dict[RouteName, HttpMethod]:
         """Return what `HttpApi.extend` takes."""
         return {RouteName.LOGGING: self._logging}
 

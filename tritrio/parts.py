@@ -120,7 +120,7 @@ def build_parts(
     )
     api.extend(repository.mapping())
     api.extend(HttpSharedMemory(shared_memory).mapping())
-    api.extend(HttpLogging(logs).methods())
+    api.extend(HttpLogging(logs).mapping())
     api.extend(TraceSettingApi(router=router, tracing=tracing).mapping())
     service = InferenceService(
         router=router,
