@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from .repository import write_repository
-from .servers import Servers, both
+from .servers import COMPLETE, Servers, both
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +15,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """The reference and ours, serving the same repository; both must end well in the end."""
     repository = tmp_path_factory.mktemp("reference") / "models"
     write_repository(repository)
-    with both(repository) as servers:
+    with both(repository, *COMPLETE) as servers:
         yield servers
 
 

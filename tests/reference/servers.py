@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 FLAGS = ["--exit-on-error=false", "--strict-readiness=false"]
 """One model cannot be loaded on purpose; the rest must be served."""
+COMPLETE = ["--disable-auto-complete-config"]
+"""For models whose configurations say everything: the reference starts a second process for each to
+ask it, which takes most of its start."""
 START_ATTEMPTS_MAX = 600
 ATTEMPT_INTERVAL_S = 0.1
 """A minute to start: the reference starts a process a model, which takes it ten seconds."""

@@ -14,7 +14,7 @@ from .header_cases import CODED, ENSEMBLE, FLAGS, GRPC_CASES, HTTP_CASES, MODELS
 from .http_exchange import Http
 from .raw_grpc import RawCall
 from .repository import write_repository
-from .servers import Servers, both
+from .servers import COMPLETE, Servers, both
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
             shutil.rmtree(model)
     (repository / "chain" / "1").mkdir(parents=True)
     (repository / "chain" / "config.pbtxt").write_text(ENSEMBLE)
-    with both(repository, *FLAGS) as servers:
+    with both(repository, *COMPLETE, *FLAGS) as servers:
         yield servers
 
 

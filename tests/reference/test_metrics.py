@@ -20,7 +20,7 @@ from .http_answer_cases import fault
 from .http_exchange import Http, exchange
 from .http_requests import infer, tensor
 from .repository import MODELS
-from .servers import HOST, Server, Servers, both
+from .servers import COMPLETE, HOST, Server, Servers, both
 
 READ_ATTEMPTS_MAX = 400
 """The reference counts a request after it has answered it, and looks at some gauges at times."""
@@ -117,7 +117,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     repository = tmp_path_factory.mktemp("metrics") / "models"
     write_repository(repository)
     flags = [f"--metrics-config={setting}" for setting in SETTINGS]
-    with both(repository, CACHE_FLAG, "--metrics-interval-ms=200", *flags) as servers:
+    with both(repository, *COMPLETE, CACHE_FLAG, "--metrics-interval-ms=200", *flags) as servers:
         for server in (servers.ours, servers.reference):
             send_requests(server)
         yield servers

@@ -23,7 +23,7 @@ from .grpc_exchange import Call
 from .http_exchange import Http
 from .scheduling_repository import write_repository
 from .scripts import Script, play
-from .servers import Servers, both
+from .servers import COMPLETE, Servers, both
 
 CACHE_FLAG = "--cache-config=local,size=1048576"
 
@@ -56,7 +56,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """The reference and ours, serving the repository of the scheduling tests, with a cache."""
     repository = tmp_path_factory.mktemp("scheduling") / "models"
     write_repository(repository)
-    with both(repository, CACHE_FLAG) as servers:
+    with both(repository, CACHE_FLAG, *COMPLETE) as servers:
         yield servers
 
 
