@@ -170,36 +170,3 @@ class SocketStream:
         """See `ByteStream`."""
         self.close()
         await trio.lowlevel.checkpoint()
-
-
-@final
-class TrioStream:
-    """A `ByteStream` over any trio stream, such as one end of `memory_stream_pair`."""
-
-    def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
-        self._stream = stream
-        self.sent_bytes = 0
-
-    async def receive_some(self) -> bytes:
-        """See `ByteStream`."""
-        return bytes(await self._stream.receive_some(RECEIVE_BYTES_MAX))
-
-    async def send_all(self, buffers: Sequence[Buffer]) -> None:
-        """See `ByteStream`."""
-        data = b"".join(buffers)
-        for start in range(0, len(data), JOIN_BYTES_MAX):
-            piece = data[start : start + JOIN_BYTES_MAX]
-            await self._stream.send_all(piece)
-            self.sent_bytes += len(piece)
-
-    def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """See `ByteStream`."""
-        return list(buffers)
-
-    async def send_eof(self) -> None:
-        """See `ByteStream`."""
-        await self._stream.send_eof()
-
-    async def aclose(self) -> None:
-        """See `ByteStream`."""
-        await self._stream.aclose()

@@ -8,14 +8,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from trio.testing import memory_stream_pair, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from tritrio.actors.byte_stream import (
     JOIN_BYTES_MAX,
     RECEIVE_BYTES_MAX,
     SEND_BUFFERS_MAX,
     SocketStream,
-    TrioStream,
 )
 from tritrio.protocol.tensors import Buffer
 
@@ -164,17 +163,3 @@ async def test_stream_takes_an_accepted_socket_over() -> None:
         await stream.aclose()
         assert await peer.receive_some(10) == b""
         await peer.aclose()
-
-
-async def test_trio_streams_carry_the_same() -> None:
-    ours, peer = memory_stream_pair()
-    stream = TrioStream(ours)
-    await stream.send_all([b"one", bytearray(b"two"), b"x" * 3 * JOIN_BYTES_MAX])
-    assert stream.send_nowait([b"later"]) == [b"later"]
-    await stream.send_eof()
-    received = b"".join([piece async for piece in peer])
-    assert received == b"onetwo" + b"x" * 3 * JOIN_BYTES_MAX
-    assert stream.sent_bytes == len(received)
-    await peer.send_all(b"back")
-    assert await stream.receive_some() == b"back"
-    await stream.aclose()

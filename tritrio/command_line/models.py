@@ -101,8 +101,8 @@ MODELS: Final = Group(
             "--model-namespacing",
             kinds.BOOL,
             "false",
-            "let models of one name lie in several repositories; not supported yet, so true ends the "
-            "start",
+            "let models of one name lie in several repositories; not supported yet, so true ends "
+            "the start",
             field="model_namespacing",
         ),
         Option(
