@@ -51,7 +51,7 @@ class TraceFiles:
         self._news = Wakeup()
         self._idle = trio.Event()
         self._idle.set()
-        self._begun: set[str] = set()  # files that have traces of this server
+        self._begun = False  # whether the file of all traces has some of this server
         self._run_in_thread = run_in_thread
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -111,14 +111,14 @@ class TraceFiles:
         objects = trace_objects(write.traces)
         path = Path(write.path)
         try:
-            if not write.whole and write.path in self._begun and _has_content(path):
+            if not write.whole and self._begun and _has_content(path):
                 _append(path, objects)
             else:
                 path.write_bytes(b"[" + objects + b"]")
         except OSError as error:
             _log.error("a trace file cannot be written: %s", error)
         else:
-            self._begun.add(write.path)
+            self._begun = self._begun or not write.whole
 
 
 def _has_content(path: Path) -> bool:
