@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.certificates import Certificates, write_certificates
 from tests.support.server_process import ROOT, ServerProcess, running_server
 
-from .models import EXAMPLES, GATE, write_python_model
+from .models import EXAMPLES, GATE, copy_example, write_python_model
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +32,19 @@ def examples(weights: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield server
         assert server.stop() == 0
         assert "Traceback" not in server.log()
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return write_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with the example `identity` alone, which nobody changes."""
+    directory = tmp_path_factory.mktemp("models")
+    copy_example(directory, "identity")
+    return directory
 
 
 @pytest.fixture

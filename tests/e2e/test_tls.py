@@ -20,11 +20,10 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tests.support.certificates import NAME, Certificates, write_certificates
+from tests.support.certificates import NAME, Certificates
 from tests.support.server_process import HOST
 from tests.support.serving import serving
 
-from .models import copy_example
 from .raw_http import infer_body, receive, request
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -34,18 +33,6 @@ VALUES = np.arange(6, dtype=np.float32).reshape(1, 6)
 LARGE = np.arange(2_000_000, dtype=np.float32).reshape(1, -1)
 BODY = infer_body([1, 2, 3], [1, 3])
 INFER = "/v2/models/identity/infer"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return write_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("models")
-    copy_example(directory, "identity")
-    return directory
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:

@@ -19,12 +19,11 @@ import pytest
 import trio
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tests.support.certificates import NAME, Certificates, write_certificates
+from tests.support.certificates import NAME, Certificates
 from tests.support.server_process import HOST, ROOT
 from tests.support.serving import serving
 from tritrio.server import BoundAddresses
 
-from .models import copy_example
 from .raw_http import ask, infer_body
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -34,18 +33,6 @@ H2LOAD = [sys.executable, str(ROOT / "scripts" / "h2load")]
 INFER = "/v2/models/identity/infer"
 BODY = infer_body([1, 2, 3], [1, 3])
 VALUES = np.arange(16, dtype=np.float32).reshape(1, 16)
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return write_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("models")
-    copy_example(directory, "identity")
-    return directory
 
 
 @pytest.fixture(scope="module")
