@@ -106,11 +106,11 @@ def free_ports() -> Ports:
 
 def need_reference() -> None:
     """Install the reference server if need be; skip the test if that is impossible."""
-    if reason := why_no_reference():
+    if reason := _why_no_reference():
         pytest.skip(f"no reference server: {reason}")
 
 
-def why_no_reference() -> str | None:
+def _why_no_reference() -> str | None:
     if reason := os.environ.get("TRITRIO_NO_REFERENCE"):
         return reason
     command = [sys.executable, str(ROOT / "scripts" / "reference-server"), "--install-only"]

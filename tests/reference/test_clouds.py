@@ -21,9 +21,9 @@ from .servers import (
     Server,
     Servers,
     free_ports,
+    need_reference,
     start_ours,
     start_reference,
-    why_no_reference,
 )
 
 pytestmark = pytest.mark.reference
@@ -86,8 +86,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def clouds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Servers]]:
     """Endpoint -> both servers, as if it were their HTTP port."""
-    if reason := why_no_reference():
-        pytest.skip(f"no reference server: {reason}")
+    need_reference()
     directory = tmp_path_factory.mktemp("clouds")
     write_model(directory / "models" / cloud_cases.MODEL)
     started: list[Server] = []

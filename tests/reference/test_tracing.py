@@ -13,7 +13,7 @@ from .cases import Case, compare
 from .grpc_exchange import Call, exchange as exchange_grpc
 from .http_exchange import Http, converse, exchange
 from .http_requests import tensor
-from .servers import Server, Servers, start_ours, start_reference, why_no_reference
+from .servers import Server, Servers, need_reference, running, start_ours, start_reference
 from .trace_cases import (
     GLOBAL,
     GRPC,
@@ -44,23 +44,14 @@ def tracing_servers(
     files: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Servers]:
     """Both servers, tracing."""
-    if reason := why_no_reference():
-        pytest.skip(f"no reference server: {reason}")
+    need_reference()
     directory = tmp_path_factory.mktemp("tracing")
     repository = directory / "models"
     write_models(repository)
     reference = start_reference(repository, directory / "reference.log", *flags(files[0]))
-    try:
-        ours = start_ours(repository, directory / "ours.log", *flags(files[1]))
-        try:
-            ours.wait_until_ready()
-            reference.wait_until_ready()
-            yield Servers(reference, ours)
-        finally:
-            status = ours.stop()
-    finally:
-        reference.stop()
-    assert status == 0, ours.log_tail()
+    ours = start_ours(repository, directory / "ours.log", *flags(files[1]))
+    with running(reference, ours) as servers:
+        yield servers
 
 
 def _reset(servers: Servers) -> None:
