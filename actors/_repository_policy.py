@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from ..protocol.errors import RequestError, invalid_argument
 from ..protocol.pb.inference import ModelConfig
+from ._model_keys import key_of, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class ModelFiles:
       fingerprint: What its files look like; None where nobody compares.
       fault: Why the directory cannot be read, or None.
       renamed: Whether somebody chose the name, whatever the directory and the configuration say.
+      namespace: The repository that tells it from models of the same name; "" without namespaces.
     """
 
     name: str
@@ -55,6 +57,12 @@ class ModelFiles:
     fingerprint: Fingerprint | None = None
     fault: RequestError | None = None
     renamed: bool = False
+    namespace: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells it from all other models; see `_model_keys`."""
+        return key_of(self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +97,24 @@ class LoadModel:
     reconfigured: frozenset[int] = frozenset()
 
     @property
-    def name(self) -> str:
-        """The model's name."""
-        return self.files.name
+    def key(self) -> str:
+        """The model's key."""
+        return self.files.key
 
 
 @dataclass(frozen=True, slots=True)
 class RefuseModel:
-    """Do not load this model; what runs of it goes on."""
+    """Do not load the model of a key; what runs of it goes on."""
 
-    name: str
+    key: str
     error: RequestError
 
 
 @dataclass(frozen=True, slots=True)
 class UnloadModel:
-    """Unload this model, since it lies nowhere any more."""
+    """Unload the model of a key, since it lies nowhere any more."""
 
-    name: str
+    key: str
 
 
 Action: TypeAlias = LoadModel | RefuseModel | UnloadModel
@@ -115,40 +123,42 @@ Action: TypeAlias = LoadModel | RefuseModel | UnloadModel
 def changes(
     running: Mapping[str, RunningModel], found: Mapping[str, Sequence[ModelFiles]]
 ) -> list[Action]:
-    """Return what makes the models that run those that lie in the repositories, by name.
+    """Return what makes the models that run those that lie in the repositories, by key.
 
     Args:
-      running: Model name -> what runs of it; only those that are asked about.
-      found: Model name -> where it was found, in all repositories.
+      running: Model key -> what runs of it; only those that are asked about.
+      found: Model key -> where it was found, in all repositories.
     """
     actions = (
-        _action(name, running.get(name), found.get(name, ()))
-        for name in sorted(running.keys() | found.keys())
+        _action(key, running.get(key), found.get(key, ()))
+        for key in sorted(running.keys() | found.keys())
     )
     return [action for action in actions if action is not None]
 
 
 def grouped(scans: Iterable[Sequence[ModelFiles]]) -> dict[str, list[ModelFiles]]:
-    """Return the models of all repositories by name."""
+    """Return the models of all repositories by key."""
     found: dict[str, list[ModelFiles]] = {}
     for scan in scans:
         for files in scan:
-            found.setdefault(files.name, []).append(files)
+            found.setdefault(files.key, []).append(files)
     return found
 
 
-def _action(name: str, running: RunningModel | None, found: Sequence[ModelFiles]) -> Action | None:
+def _action(key: str, running: RunningModel | None, found: Sequence[ModelFiles]) -> Action | None:
     if not found:
-        return UnloadModel(name)
+        return UnloadModel(key)
     if len(found) > 1:
         places = " and ".join(f"'{files.directory}'" for files in found)
         return RefuseModel(
-            name,
-            invalid_argument(f"model '{name}' must lie in one repository only, found {places}"),
+            key,
+            invalid_argument(
+                f"model '{name_of(key)}' must lie in one repository only, found {places}"
+            ),
         )
     files = found[0]
     if files.fault is not None:
-        return RefuseModel(name, files.fault)
+        return RefuseModel(key, files.fault)
     if running is None or running.fingerprint is None or files.fingerprint is None:
         return LoadModel(files)
     if files.fingerprint == running.fingerprint and running.selected == running.ready:

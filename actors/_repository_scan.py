@@ -38,11 +38,13 @@ class ScanSettings:
         for `config.pbtxt`.
       fingerprints: Whether it is noted what the files look like, to compare them later.
       contents: Whether small files are compared by what they hold, and not by their times.
+      namespaces: Whether models of one name may lie in several repositories.
     """
 
     config_name: str = ""
     fingerprints: bool = False
     contents: bool = False
+    namespaces: bool = False
 
 
 def distinct(repositories: Iterable[Path]) -> dict[Path, Path]:
@@ -217,7 +219,14 @@ def _glance_at(directory: Path, settings: ScanSettings) -> ModelFiles:
             fingerprint = take_fingerprint(directory, contents=settings.contents)
         except (OSError, RequestError) as error:
             fault = _fault(directory, error)
-    return ModelFiles(directory.name, directory, {}, fingerprint=fingerprint, fault=fault)
+    return ModelFiles(
+        directory.name,
+        directory,
+        {},
+        fingerprint=fingerprint,
+        fault=fault,
+        namespace=str(directory.parent) if settings.namespaces else "",
+    )
 
 
 def _fault(directory: Path, error: OSError | RequestError) -> RequestError:

@@ -68,6 +68,7 @@ class Caching:
         queues have timeouts (see `has_queue_timeouts`), for time runs only in the queue.
       counts_own_timeouts: Whether that holds for a request that names a timeout, even if executions
         are shared (see the function of that name).
+      namespace: The repository that tells it from models of the same name; "" without namespaces.
     """
 
     def __init__(
@@ -80,11 +81,12 @@ class Caching:
         enqueue: Enqueue,
         shares_executions: bool = True,
         counts_own_timeouts: bool = True,
+        namespace: str = "",
     ) -> None:
         self._name = model_name
         self._version = model_version
         self._access = access
-        self._load = access.load_name()
+        self._load = access.load_name() + namespace
         self._completion = completion
         self._statistics = completion.statistics
         self._statistics.cached = True

@@ -15,6 +15,7 @@ import trio
 from ..protocol.errors import RequestError, invalid_argument
 from ..protocol.wording import quoted, without_model
 from ._ensemble_validation import too_deep
+from ._model_keys import name_of, printed
 from ._model_preparation import PreparedModel
 from ._model_relations import waves
 from ._override_files import OverrideFiles
@@ -43,11 +44,11 @@ class Changeover:
       loader: Makes model versions run.
       nursery: Where their subtrees run.
       implicit: Models that nobody asked for but ensembles.
-      held: Model name -> the files that came with its load request.
+      held: Model key -> the files that came with its load request.
 
     Attributes:
       retired: Versions that were replaced, or are no longer served.
-      errors: Model name -> why it was not loaded.
+      errors: Model key -> why it was not loaded.
     """
 
     def __init__(
@@ -72,6 +73,10 @@ class Changeover:
     def __repr__(self) -> str:
         return f"<Changeover of {sorted(self._changed)}, {len(self.errors)} failed>"
 
+    def note_unloaded(self, key: str) -> None:
+        """Have ensembles made anew that may use another model of the same name now."""
+        self._changed |= self._models.known(name_of(key)) - {key}
+
     async def load(self, actions: Iterable[LoadModel | RefuseModel]) -> None:
         """Load models, then the ensembles among them and those that use one of them."""
         async with trio.open_nursery() as loads:
@@ -79,16 +84,16 @@ class Changeover:
                 match action:
                     case LoadModel():
                         loads.start_soon(self._load, action)
-                    case RefuseModel(name=name, error=error):
-                        self._fail(name, error)
+                    case RefuseModel(key=key, error=error):
+                        self._fail(key, error)
                     case _:
                         assert_never(action)
         await self._load_ensembles()
 
     async def _load(self, action: LoadModel) -> None:
         """Load one model, or put it back if it is an ensemble."""
-        name = action.name
-        served = self._models.served.get(name, Served())
+        key = action.key
+        served = self._models.served.get(key, Served())
         # Each version of an ensemble is made from all that is known.
         unchanged = () if served.ensemble is not None else action.unchanged
         kept = {number: served.versions[number] for number in unchanged}
@@ -100,84 +105,91 @@ class Changeover:
                 self._nursery,
                 unchanged=unchanged,
                 updates=updates,
-                held=self._held.get(name),
-                show=lambda made: self._show_begun(name, kept, made),
+                held=self._held.get(key),
+                show=lambda made: self._show_begun(key, kept, made),
             )
             if outcome.prepared is None:
                 assert outcome.fault is not None
                 self.retired += running_of(outcome.made).values()
-                self._fail(name, outcome.fault)
+                self._fail(key, outcome.fault)
             elif outcome.prepared.needed:
-                self._ensembles[name] = outcome.prepared
+                self._ensembles[key] = outcome.prepared
             else:
                 if all(map(is_ready, outcome.made.values())):
                     changed = await updates.commit()
                     kept |= changed
                     for number in [number for number, each in changed.items() if each.ready]:
-                        about = {"model": name, "version": str(number)}
+                        about = {"model": action.files.name, "version": str(number)}
                         text = "model %s version %s is READY with other instances"
-                        _logger.info(text, name, number, extra=about)
+                        _logger.info(text, printed(key), number, extra=about)
                 self._commit(outcome.prepared, kept, outcome.made)
         finally:
             await updates.undo()
 
     async def _load_ensembles(self) -> None:
         """Load ensembles, each after the models it uses; make those anew whose models changed."""
-        needs = dict(self._models.needs())
-        needs |= {name: prepared.needed for name, prepared in self._ensembles.items()}
+        models = self._models
+        for key, prepared in self._ensembles.items():
+            if prepared.files.namespace and key not in models.served:
+                models.show(key, {})  # so that others of its namespace find it
+        needs = dict(models.needs())
+        needs |= {key: models.needed(prepared) for key, prepared in self._ensembles.items()}
         ordered, refused = waves(needs)
         refused |= too_deep(ordered, needs)
-        for name in self._ensembles.keys() & refused.keys():
-            self._fail(name, refused[name], self._ensembles[name])
+        for key in self._ensembles.keys() & refused.keys():
+            self._fail(key, refused[key], self._ensembles[key])
         for depth, wave in enumerate(ordered, 1):
             async with trio.open_nursery() as loads:
-                for name in wave:
-                    if name not in refused and self._is_due(name):
-                        loads.start_soon(self._load_ensemble, name, depth)
+                for key in wave:
+                    if key not in refused and self._is_due(key):
+                        loads.start_soon(self._load_ensemble, key, depth)
 
-    def _is_due(self, name: str) -> bool:
+    def _is_due(self, key: str) -> bool:
         """Return whether an ensemble is to be loaded, or to be made anew."""
-        if name in self._ensembles:
+        if key in self._ensembles:
             return True
-        served = self._models.served.get(name)
+        served = self._models.served.get(key)
         if served is None or served.ensemble is None:
             return False
-        return not self._changed.isdisjoint(served.ensemble.needed)
+        return not self._changed.isdisjoint(self._models.needed(served.ensemble))
 
-    async def _load_ensemble(self, name: str, depth: int) -> None:
-        asked = name in self._ensembles
-        prepared = self._ensembles[name] if asked else self._models.served[name].ensemble
+    async def _load_ensemble(self, key: str, depth: int) -> None:
+        asked = key in self._ensembles
+        prepared = self._ensembles[key] if asked else self._models.served[key].ensemble
         assert prepared is not None
         unmet = self._unmet(prepared)
         if unmet is not None:
-            if asked or self._models.served[name].ready:
-                self._fail(name, unmet, prepared, stays=asked)
+            if asked or self._models.served[key].ready:
+                self._fail(key, unmet, prepared, stays=asked)
             return
-        goes = not asked and self._has_served(name)
+        goes = not asked and self._has_served(key)
         made = await self._loader.start(
             prepared.versions,
             self._nursery,
+            namespace=prepared.files.namespace,
             depth=depth,
-            held=self._held.get(name),
-            show=lambda made: self._show_begun(name, {}, made),
+            held=self._held.get(key),
+            show=lambda made: self._show_begun(key, {}, made),
         )
         self._commit(prepared, {}, made, asked=asked, goes=goes)
 
     def _unmet(self, ensemble: PreparedModel) -> RequestError | None:
         """Return why an ensemble cannot be loaded, if a model that it needs is not."""
         for model in sorted(ensemble.needed):
-            if not self._models.is_ready(model):
-                why = without_model(model, self._models.why_not_ready(model))
-                return invalid_argument(
-                    f"ensemble '{ensemble.files.name}' needs model {quoted(model)}, which has no "
-                    f"loaded version: {why}"
-                )
+            needs = f"ensemble '{ensemble.files.name}' needs model {quoted(model)}"
+            try:
+                key = self._models.key(model, ensemble.files.namespace)
+            except RequestError as error:
+                return invalid_argument(f"{needs}: {error.message}")
+            if not self._models.is_ready(key):
+                why = without_model(model, self._models.why_not_ready(key))
+                return invalid_argument(f"{needs}, which has no loaded version: {why}")
         return None
 
-    def _show_begun(self, name: str, kept: Mapping[int, Running], made: Made) -> None:
+    def _show_begun(self, key: str, kept: Mapping[int, Running], made: Made) -> None:
         """Show versions that load, unless others of the model serve meanwhile."""
-        if not self._models.is_ready(name):
-            self._models.show(name, {**kept, **made})
+        if not self._models.is_ready(key):
+            self._models.show(key, {**kept, **made})
 
     def _commit(
         self,
@@ -197,28 +209,29 @@ class Changeover:
           asked: Whether the old ones go on if a new one has failed; otherwise they cannot.
           goes: Whether one that has failed counts as unloaded.
         """
-        name = prepared.files.name
-        old = self._models.served.get(name, Served())
+        key = prepared.files.key
+        old = self._models.served.get(key, Served())
         kept = {number: each for number, each in kept.items() if number in prepared.selected}
         failed = {number: each for number, each in made.items() if not is_ready(each)}
         if failed:
-            self.errors[name] = _load_error(name, failed)
+            self.errors[key] = _load_error(prepared.files.name, failed)
         if failed and asked and old.ready:
             for given_up in running_of(made).values():
                 given_up.model.begin_unload(GIVEN_UP)
                 self.retired.append(given_up)
-            self._models.show_failure(name, {n: _reason(each) for n, each in failed.items()})
+            self._models.show_failure(key, {n: _reason(each) for n, each in failed.items()})
             return
         if goes:
+            name = prepared.files.name
             made = made | {
                 n: FailedVersion(str(n), _gone(name, _reason(each))) for n, each in failed.items()
             }
-        self._models.served[name] = Served(
+        self._models.served[key] = Served(
             prepared.files.fingerprint,
             {**kept, **running_of(made)},
             frozenset(prepared.selected),
             prepared if prepared.needed else None,
-            self._is_implicit(name, asked=asked),
+            self._is_implicit(key, asked=asked),
         )
         dropped = {
             number: each
@@ -227,46 +240,46 @@ class Changeover:
         }
         for each in kept.values():
             each.version.reason = ""
-        self._models.show(name, {**dropped, **kept, **made})
+        self._models.show(key, {**dropped, **kept, **made})
         replaced = {number: each for number, each in old.versions.items() if number not in kept}
         for number, each in replaced.items():
             each.model.begin_unload(REPLACED if number in prepared.selected else UNLOADED)
         self.retired += replaced.values()
         if made or replaced:
-            self._changed.add(name)
+            self._changed.add(key)
 
     def _fail(
         self,
-        name: str,
+        key: str,
         error: RequestError,
         ensemble: PreparedModel | None = None,
         *,
         stays: bool = True,
     ) -> None:
         """Note why a model is not loaded; what serves of it goes on, if it can (`stays`)."""
-        self.errors[name] = error
+        self.errors[key] = error
         reason = reason_of(error)
-        served = self._models.served.get(name)
+        served = self._models.served.get(key)
         if stays and served is not None and served.ready:
-            self._models.show_failure(name, dict.fromkeys(served.ready, reason))
+            self._models.show_failure(key, dict.fromkeys(served.ready, reason))
             return
         if served is not None:
             for running in served.versions.values():
                 running.model.begin_unload()
             self.retired += served.versions.values()
         if not stays:
-            reason = _gone(name, reason)
-        implicit = self._is_implicit(name, asked=stays)
-        self._models.served[name] = Served(ensemble=ensemble, implicit=implicit)
-        self._models.show(name, {}, reason)
+            reason = _gone(name_of(key), reason)
+        implicit = self._is_implicit(key, asked=stays)
+        self._models.served[key] = Served(ensemble=ensemble, implicit=implicit)
+        self._models.show(key, {}, reason)
 
-    def _has_served(self, name: str) -> bool:
+    def _has_served(self, key: str) -> bool:
         """Return whether an ensemble serves until now, or went with a model that it needs."""
-        return self._models.is_ready(name) or is_unloaded(self._models.why_not_ready(name))
+        return self._models.is_ready(key) or is_unloaded(self._models.why_not_ready(key))
 
-    def _is_implicit(self, name: str, *, asked: bool) -> bool:
-        served = self._models.served.get(name)
-        if asked and name not in self._implicit:
+    def _is_implicit(self, key: str, *, asked: bool) -> bool:
+        served = self._models.served.get(key)
+        if asked and key not in self._implicit:
             return False
         return served is None or served.implicit
 

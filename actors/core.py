@@ -71,6 +71,7 @@ class CoreOptions:
         repositories at any time, "explicit" for models that are loaded and unloaded on request.
       poll_s: Seconds between two looks at the repositories; 0 for none but the first.
       startup_models: What explicit control loads at the start; ("*",) for all models.
+      namespaces: Whether models of one name may lie in several repositories.
       config_name: `configs/<name>.pbtxt` goes before `config.pbtxt`; "" for that alone.
       loads_max: Models loaded at a time.
       load_retries: How often the load of a model that failed is tried again.
@@ -95,6 +96,7 @@ class CoreOptions:
     model_control: str = "none"
     poll_s: float = 15.0
     startup_models: tuple[str, ...] = ()
+    namespaces: bool = False
     config_name: str = ""
     loads_max: int = MODEL_LOADS_MAX
     load_retries: int = 0
@@ -228,7 +230,12 @@ async def run_core(
             calls=calls,
             metrics=options.metrics,
         ),
-        scan=ScanSettings(options.config_name, fingerprints=explicit or poll, contents=poll),
+        scan=ScanSettings(
+            options.config_name,
+            fingerprints=explicit or poll,
+            contents=poll,
+            namespaces=options.namespaces,
+        ),
         startup_models=options.startup_models if explicit else None,
         loads_max=options.loads_max,
         retries=options.load_retries,
@@ -254,6 +261,7 @@ async def run_core(
             router=router,
             repositories=options.repositories if explicit else (),
             run_in_thread=options.run_in_thread,
+            namespaces=options.namespaces,
         ),
         polling=polling,
         run_in_thread=options.run_in_thread,

@@ -27,6 +27,7 @@ from ._completion import Completion
 from ._completion_order import CompletionOrder
 from ._flight import counts_own_timeouts, has_queue_timeouts
 from ._instance_permits import InstancePermits
+from ._model_keys import printed
 from ._model_services import ModelServices
 from ._restart_policy import RestartPolicy
 from .batcher import INBOX_CAPACITY
@@ -63,6 +64,7 @@ class ModelDefinition:
       initial_files: State input name -> content of the file of its initial state.
       strategy: Its own say in what joins a batch; closed with the model.
       services: What it shares with other models.
+      namespace: The repository that tells it from models of the same name; "" without namespaces.
     """
 
     source: ModelSource
@@ -72,6 +74,7 @@ class ModelDefinition:
     initial_files: Mapping[str, bytes] = field(default_factory=dict)
     strategy: BatchStrategy | None = None
     services: ModelServices = field(default_factory=ModelServices)
+    namespace: str = ""
 
 
 @final
@@ -95,7 +98,11 @@ class Model:
         completion = Completion(spec.name, spec.version, statistics, order)
         to_scheduler, inbox = trio.open_memory_channel[SchedulerMessage](INBOX_CAPACITY)
         self.version = ModelVersion(
-            spec=spec, config=config, statistics=statistics, inbox=to_scheduler
+            spec=spec,
+            config=config,
+            statistics=statistics,
+            inbox=to_scheduler,
+            namespace=definition.namespace,
         )
         self._caching = self.version.caching = _caching(definition, self.version, completion)
         self._calls = calls = definition.services.calls
@@ -284,7 +291,8 @@ class Model:
     def _log_state(self, state: str) -> None:
         name, version = self.version.name, self.version.version
         about = {"model": name, "version": version}
-        _logger.info("model %s version %s is %s", name, version, state, extra=about)
+        key = printed(self.version.key)
+        _logger.info("model %s version %s is %s", key, version, state, extra=about)
 
     async def _schedule(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -344,6 +352,7 @@ def _caching(
     return Caching(
         model_name=version.name,
         model_version=version.version,
+        namespace=version.namespace,
         access=access,
         completion=completion,
         enqueue=version.enqueue,

@@ -10,8 +10,9 @@ from typing import final
 from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.wording import quoted
 from ._load_rules import is_model_name
+from ._model_keys import ambiguous, key_of, name_of
 from ._model_preparation import written_needs
-from ._model_relations import related
+from ._model_relations import Needs, related
 from ._repository_policy import Action, ModelFiles, changes, grouped
 from ._repository_scan import (
     ScanSettings,
@@ -32,11 +33,13 @@ class Survey:
     """What the load of one model has to do with.
 
     Attributes:
-      found: Model name -> where it lies; the model itself, and those that it needs and that are
+      asked: The keys of the models of the name; the name itself if there are none.
+      found: Model key -> where it lies; those of the name, and those that they need and that are
         not READY.
-      needs: Model -> the models that its configuration names.
+      needs: Model key -> the keys of the models that its configuration names.
     """
 
+    asked: frozenset[str]
     found: dict[str, list[ModelFiles]]
     needs: dict[str, frozenset[str]]
 
@@ -101,20 +104,21 @@ class ModelFinder:
         """Find the models of a repository no more that was registered; return their names."""
         return self._registered.pop(repository).keys()
 
-    async def names(self) -> list[str]:
-        """Return the names of all models.
+    async def keys(self) -> list[str]:
+        """Return the keys of all models.
 
         Raises:
           RequestError: a repository cannot be read.
         """
-        names: set[str] = set()
+        keys: set[str] = set()
         for repository in self._repositories:
+            namespace = str(repository) if self._settings.namespaces else ""
             directories = await self._run_in_thread(list_repository, repository)
-            names.update(directory.name for directory in directories)
-        return sorted(names)
+            keys.update(key_of(namespace, directory.name) for directory in directories)
+        return sorted(keys)
 
     async def all(self) -> dict[str, list[ModelFiles]]:
-        """Return all models by name.
+        """Return all models by key.
 
         Raises:
           RequestError: a repository cannot be read.
@@ -127,7 +131,7 @@ class ModelFinder:
         )
 
     async def glance(self) -> dict[str, list[ModelFiles]]:
-        """Return what all models look like, by name, and nothing else of them.
+        """Return what all models look like, by key, and nothing else of them.
 
         Raises:
           RequestError: a repository cannot be read.
@@ -168,30 +172,59 @@ class ModelFinder:
           name: The model.
           found: Where it lies, if that is known.
         """
-        survey = Survey({}, {})
-        left = [name]
+        asked = grouped([await self.find(name) if found is None else found]) or {name: []}
+        survey = Survey(frozenset(asked), {}, {})
+        left = list(asked.items())
         while left:
-            each = left.pop()
-            if each in survey.found or (each != name and self._models.is_ready(each)):
+            key, files = left.pop()
+            if key in survey.found:
                 continue
-            given = found is not None and each == name
-            files = list(found or ()) if given else await self.find(each)
-            survey.found[each] = files
-            survey.needs[each] = await self.needs(files)
-            left += survey.needs[each]
+            survey.found[key] = files
+            needs: set[str] = set()
+            for needed in await self.needs(files):
+                lying = await self._needed(key_of(files[0].namespace, needed), needed)
+                left += [each for each in lying.items() if not self._models.is_ready(each[0])]
+                needs |= lying.keys()
+            survey.needs[key] = frozenset(needs)
         return survey
+
+    async def _needed(self, own: str, name: str) -> dict[str, list[ModelFiles]]:
+        """Return where a model lies that another one needs: key -> where; in all namespaces.
+
+        Args:
+          own: Its key in the namespace of the one that needs it; that is enough if it is READY.
+          name: Its name.
+        """
+        if self._models.is_ready(own):
+            return {own: []}
+        return grouped([await self.find(name)]) or {own: []}
+
+    async def namespace_of(self, name: str) -> str:
+        """Return the namespace of the one model of a name; "" if there is none yet.
+
+        Raises:
+          RequestError: INVALID_ARG; there are several.
+        """
+        found = {files.key: files.namespace for files in await self.find(name)}
+        if len(found) > 1:
+            raise ambiguous(name, found)
+        return next(iter(found.values()), "")
+
+    async def lies_somewhere(self, key: str) -> bool:
+        """Return whether the model of a key lies in a repository."""
+        return any(files.key == key for files in await self.find(name_of(key)))
 
     def plan(self, survey: Survey) -> list[Action]:
         """Return what a survey leads to; a model that lies nowhere is left as it is."""
-        found = {name: files for name, files in survey.found.items() if files}
+        found = {key: files for key, files in survey.found.items() if files}
         return changes(self._models.running(found), found)
 
-    def related(self, survey: Survey) -> frozenset[str]:
-        """Return the models that have to do with those of a survey, or with what is served."""
-        needs = {name: set(needed) for name, needed in self._models.needs().items()}
-        for name, needed in survey.needs.items():
-            needs.setdefault(name, set()).update(needed)
-        return related(survey.found, needs)
+    def related(self, keys: Iterable[str], new: Needs) -> frozenset[str]:
+        """Return the models that have to do with some, given what is served and what is new."""
+        needs = {key: set(needed) for key, needed in self._models.needs().items()}
+        for key, needed in new.items():
+            needs.setdefault(key, set()).update(needed)
+        return related(keys, needs)
 
     def not_found(self, name: str) -> RequestError:
         """Return the error for a model that lies nowhere."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias, final
 
 import trio
 
+from ..protocol.config_ensemble import steps_of
 from ..protocol.errors import ErrorCode, RequestError
 from ._ensemble_validation import with_transaction_policy
+from ._model_keys import namespace_of
 from ._model_preparation import (
     PreparationSettings,
     PreparedModel,
@@ -127,6 +130,7 @@ class ModelLoader:
                 made = good | await self.start(
                     [each for each in prepared.versions if each not in going_on],
                     nursery,
+                    namespace=files.namespace,
                     held=held,
                     show=lambda begun, good=good: show(good | begun),  # type: ignore[misc]
                 )
@@ -161,6 +165,7 @@ class ModelLoader:
         versions: Iterable[PreparedVersion],
         nursery: trio.Nursery,
         *,
+        namespace: str,
         depth: int = 0,
         held: OverrideFiles | None = None,
         show: Callable[[Made], None],
@@ -170,11 +175,12 @@ class ModelLoader:
         Args:
           versions: Of one model.
           nursery: Where their subtrees run.
-          depth: How deep ensembles nest in the model.
+          namespace: Of the model.
+          depth: How deep ensembles nest in it.
           held: The files that came with its load request, or None.
           show: Given what there is as soon as the loads have begun.
         """
-        made: Made = {each.version: self._make(each, depth, held) for each in versions}
+        made: Made = {each.version: self._make(each, namespace, depth, held) for each in versions}
         show(made)
         async with trio.open_nursery() as loads:
             for each in made.values():
@@ -183,14 +189,18 @@ class ModelLoader:
         return made
 
     def _make(
-        self, prepared: PreparedVersion, depth: int, held: OverrideFiles | None
+        self, prepared: PreparedVersion, namespace: str, depth: int, held: OverrideFiles | None
     ) -> Running | FailedVersion:
         error = prepared.error
         config = prepared.config
         if config is not None:
             try:
                 if config.ensemble_scheduling is not None:
-                    config = with_transaction_policy(config, self._models.find_config)
+                    find_config = partial(self._models.find_config, namespace=namespace)
+                    config = with_transaction_policy(config, find_config)
+                    for step in steps_of(config) if namespace else ():
+                        key = self._models.key(step.model_name, namespace)
+                        step.model_namespace = namespace_of(key)
                 definition = ModelDefinition(
                     source=prepared.source,
                     config=config,
@@ -198,7 +208,8 @@ class ModelLoader:
                     backend=prepared.backend,
                     initial_files=prepared.initial_files,
                     strategy=prepared.strategy,
-                    services=self._services,
+                    services=self._services_in(namespace),
+                    namespace=namespace,
                 )
                 model = Model(definition, report=lambda: self._models.changed(model.version))
                 return Running(model, depth, held)
@@ -208,6 +219,17 @@ class ModelLoader:
                     prepared.strategy.close()
         assert error is not None
         return FailedVersion(str(prepared.version), reason_of(error))
+
+    def _services_in(self, namespace: str) -> ModelServices:
+        """Return what a model shares with others; an ensemble finds those of its namespace."""
+        if not namespace:
+            return self._services
+        models = self._models
+        return replace(
+            self._services,
+            find=partial(models.find, namespace=namespace),
+            find_for_step=partial(models.find_for_step, namespace=namespace),
+        )
 
     async def _run_contained(
         self, running: Running, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

@@ -18,6 +18,7 @@ from typing import final
 import trio
 
 from ..protocol.errors import RequestError
+from ._model_keys import name_of, printed
 from ._model_preparation import PreparationSettings
 from ._model_relations import dependents, left_over
 from ._model_services import ModelServices
@@ -87,7 +88,7 @@ class Repository:
       finder: Looks into the directories.
       loader: Makes model versions run.
       ended: Whether nothing can be carried out any more.
-      first: Model name -> where it lay at the start, if every model was looked for.
+      first: Model key -> where it lay at the start, if every model was looked for.
     """
 
     def __init__(self, settings: RepositorySettings, *, models: ServedModels) -> None:
@@ -126,8 +127,9 @@ class Repository:
         actions = await self._first_actions()
         async with trio.open_nursery() as nursery:
             self._subtrees = nursery
-            implicit = {action.name for action in actions}.difference(self._startup_models or ())
-            await self.carry_out(actions, implicit=implicit if self._startup_models else ())
+            asked = self._startup_models
+            implicit = {each.key for each in actions if asked and name_of(each.key) not in asked}
+            await self.carry_out(actions, implicit=implicit)
             task_status.started()
             try:
                 await self._stopped.wait()
@@ -154,17 +156,17 @@ class Repository:
             self.first = await self.finder.all()
             actions = changes({}, self.first)
             for action in actions:
-                self.models.show(action.name, {})
+                self.models.show(action.key, {})
             return actions
-        for name in await self.finder.names():
-            self.models.show(name, {})
-        by_name: dict[str, Action] = {}
+        for key in await self.finder.keys():
+            self.models.show(key, {})
+        by_key: dict[str, Action] = {}
         for name in wanted:
             survey = await self.finder.survey(name)
-            by_name |= {action.name: action for action in self.finder.plan(survey)}
-            if not survey.found[name]:
-                by_name[name] = RefuseModel(name, self.finder.not_found(name))
-        return list(by_name.values())
+            by_key |= {action.key: action for action in self.finder.plan(survey)}
+            if not any(survey.found[key] for key in survey.asked):
+                by_key[name] = RefuseModel(name, self.finder.not_found(name))
+        return list(by_key.values())
 
     async def carry_out(
         self,
@@ -181,10 +183,10 @@ class Repository:
         Args:
           actions: At most one a model.
           implicit: Models that nobody asked for but ensembles.
-          held: Model name -> the files that came with its load request.
+          held: Model key -> the files that came with its load request.
 
         Returns:
-          Model name -> why it was not loaded.
+          Model key -> why it was not loaded.
         """
         changeover = Changeover(
             models=self.models,
@@ -196,7 +198,8 @@ class Repository:
         loads: list[LoadModel | RefuseModel] = []
         for action in actions:
             if isinstance(action, UnloadModel):
-                self.unload(action.name)
+                self.unload(action.key)
+                changeover.note_unloaded(action.key)
             else:
                 loads.append(action)
         try:
@@ -205,31 +208,31 @@ class Repository:
             self._retire(changeover.retired)
         return changeover.errors
 
-    def unload(self, name: str, *, unload_dependents: bool = False) -> None:
+    def unload(self, key: str, *, unload_dependents: bool = False) -> None:
         """Begin to unload a model, and the ensembles that cannot go on without it.
 
         Those come back once it is loaded again.
 
         Args:
-          name: The model; if it is not loaded, nothing is done.
+          key: The model; if it is not loaded, nothing is done.
           unload_dependents: Whether models go too that were loaded for it alone.
         """
         models = self.models
-        if name not in models.served:
+        if key not in models.served:
             return
         needs = models.needs()
-        gone = {name}
+        gone = {key}
         if unload_dependents:
-            gone |= left_over(name, needs, models.implicit())
+            gone |= left_over(key, needs, models.implicit())
         retired: list[Running] = []
         without = dependents(gone, needs) - gone
         for each in sorted(without):
-            missing = min((gone | without).intersection(needs[each]))
+            missing = name_of(min((gone | without).intersection(needs[each])))
             reason = f"{UNLOADED}, since it needs model '{missing}', which is not loaded any more"
             for running in models.served[each].versions.values():
                 if running.ready:
-                    about = {"model": each, "version": running.version.version}
-                    _logger.warning("ensemble %r is %s", each, reason, extra=about)
+                    about = {"model": running.version.name, "version": running.version.version}
+                    _logger.warning("ensemble %r is %s", printed(each), reason, extra=about)
                 running.model.begin_unload(reason)
                 retired.append(running)
             models.served[each].versions = {}
@@ -260,9 +263,9 @@ class Repository:
         versions.clear()
         if code and not self._stopped.is_set():
             gc.collect()
-        for name in gone:
-            if not self._stopped.is_set() and not await self.finder.find(name):
-                self.models.forget(name)
+        for key in gone:
+            if not self._stopped.is_set() and not await self.finder.lies_somewhere(key):
+                self.models.forget(key)
 
     async def _end(self, versions: Iterable[Running]) -> None:
         """Stop versions, those of ensembles before those of the models they use."""

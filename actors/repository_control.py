@@ -17,8 +17,9 @@ import trio
 
 from ..protocol.errors import ErrorCode, RequestError, invalid_argument
 from ..protocol.pb.inference import ModelConfig
-from ..protocol.wording import about_model, quoted, without_model
+from ..protocol.wording import quoted, without_model
 from ._load_rules import check_model_name, check_override
+from ._model_keys import name_of, said_of
 from ._operation_turns import OperationTurns, Ticket
 from ._override_files import OverrideFiles
 from ._repository_policy import ModelFiles
@@ -110,7 +111,8 @@ class RepositoryControl:
         for name in models:
             self._check_open("registering", name)
             check_model_name(name)
-            if name in self._repository.models.served or await finder.find(name):
+            served = self._repository.models
+            if not served.known(name).isdisjoint(served.served) or await finder.find(name):
                 raise RequestError(
                     ErrorCode.ALREADY_EXISTS, f"there is a model {quoted(name)} already"
                 )
@@ -177,10 +179,14 @@ class RepositoryControl:
     # The operations.
 
     async def _unload(self, name: str, unload_dependents: bool, ticket: Ticket) -> None:
-        finder = self._repository.finder
-        while await self._take_turn(ticket, finder.related(Survey({name: []}, {}))):
-            pass  # what is related may be more by now
-        self._repository.unload(name, unload_dependents=unload_dependents)
+        finder, models = self._repository.finder, self._repository.models
+        while True:
+            keys = models.known(name) | {name}
+            if not await self._take_turn(ticket, finder.related(keys, {})):
+                break
+            # What is related may be more by now.
+        for key in sorted(keys):
+            self._repository.unload(key, unload_dependents=unload_dependents)
 
     async def _load(self, name: str, override: LoadOverride, ticket: Ticket) -> None:
         config = await self._run_in_thread(check_override, name, override)
@@ -195,27 +201,31 @@ class RepositoryControl:
         self, name: str, config: ModelConfig | None, files: OverrideFiles | None, ticket: Ticket
     ) -> None:
         repository, finder = self._repository, self._repository.finder
-        brought = None if files is None else await self._written(files)
+        brought = None if files is None else await self._written(name, files)
         while True:
             survey = await self._look(name, config, brought)
-            if not await self._take_turn(ticket, finder.related(survey)):
+            if not await self._take_turn(ticket, finder.related(survey.found, survey.needs)):
                 break
-        found = survey.found[name]
-        if not found:
-            repository.models.forget(name)
+        if not any(survey.found[key] for key in survey.asked):
+            for key in repository.models.known(name):
+                repository.models.forget(key)
             raise finder.not_found(name)
         actions = finder.plan(survey)
         errors = await repository.carry_out(
             actions,
-            implicit=survey.found.keys() - {name},
-            held={} if files is None else {name: files},
+            implicit=survey.found.keys() - survey.asked,
+            held={} if files is None else dict.fromkeys(survey.asked, files),
         )
-        for each, error in errors.items():  # of ensembles that the new one does not fit, too
-            _logger.error(about_model(each, error.message.rstrip(";\n")), extra={"model": each})
-        if name in errors:
-            raise _load_failed(name, errors[name], several=len(found) > 1)
-        if all(action.name != name for action in actions):
-            repository.models.keep(name)
+        for key, error in errors.items():  # of ensembles that the new one does not fit, too
+            _logger.error(said_of(key, error.message), extra={"model": name_of(key)})
+        for key in survey.asked - {action.key for action in actions}:
+            repository.models.keep(key)
+        failed = sorted(survey.asked & errors.keys())
+        if failed:
+            several = len(survey.found[failed[0]]) > 1
+            raise _load_failed(name, errors[failed[0]], several=several)
+        if name not in survey.asked:  # what files brought, or what was not found, before
+            repository.unload(name)
         _logger.info("model %r is loaded%s", name, "" if actions else ", and was before")
 
     async def _look(
@@ -237,9 +247,11 @@ class RepositoryControl:
             f"the files of model {quoted(name)} could not be looked at within {LOOK_MAX_S:g} s",
         )
 
-    async def _written(self, files: OverrideFiles) -> ModelFiles:
+    async def _written(self, name: str, files: OverrideFiles) -> ModelFiles:
+        namespace = await self._repository.finder.namespace_of(name)
         directory = await self._run_in_thread(files.write)
-        return await self._run_in_thread(scan_model, directory)
+        brought = await self._run_in_thread(scan_model, directory)
+        return replace(brought, namespace=namespace)
 
 
 async def _outcome(operation: Awaitable[None]) -> RequestError | None:

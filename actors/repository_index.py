@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, final
@@ -10,7 +11,8 @@ from typing import Final, final
 import trio
 
 from ..protocol.errors import RequestError
-from ._repository_scan import list_repository
+from ._model_keys import key_of
+from ._repository_scan import distinct, list_repository
 from ._worker_threads import RunInThread
 from .router import Router
 from .routing_table import IndexEntry
@@ -34,15 +36,22 @@ class RepositoryIndex:
       repositories: Where to look each time; none if models come and go in no other way than the
         router is told of.
       run_in_thread: Runs what blocks.
+      namespaces: Whether models of one name may lie in several repositories.
     """
 
     def __init__(
-        self, *, router: Router, repositories: Sequence[Path], run_in_thread: RunInThread
+        self,
+        *,
+        router: Router,
+        repositories: Sequence[Path],
+        run_in_thread: RunInThread,
+        namespaces: bool = False,
     ) -> None:
         self._router = router
         self._repositories = tuple(dict.fromkeys(repositories))
         self._run_in_thread = run_in_thread
-        self._names: dict[Path, list[str]] = {}
+        self._namespaces = namespaces
+        self._keys: dict[Path, list[str]] = {}
         self._unreadable: set[Path] = set()  # as the latest look found them
         self._turn = trio.Lock()
         self._looks_begun = 0
@@ -53,7 +62,7 @@ class RepositoryIndex:
         return f"<RepositoryIndex of {len(self._repositories)} repositories>"
 
     async def entries(self, *, ready_only: bool = False) -> list[IndexEntry]:
-        """Return the index, by name and version; see `RoutingTable.index`.
+        """Return the index, by key and version; see `RoutingTable.index`.
 
         Of a repository that cannot be read, or not in time, that is said which was known before.
         """
@@ -65,8 +74,8 @@ class RepositoryIndex:
                 _logger.warning(
                     "the model repositories could not be listed within %g s", INDEX_LOOK_MAX_S
                 )
-            if len(self._names) == len(self._repositories):
-                present = set().union(*self._names.values())
+            if len(self._keys) == len(self._repositories):
+                present = set().union(*self._keys.values())
         return self._router.table.index(ready_only=ready_only, present=present)
 
     async def _look(self) -> None:
@@ -76,17 +85,21 @@ class RepositoryIndex:
                 return
             self._looks_begun += 1
             number = self._looks_begun
-            self._names |= await self._run_in_thread(self._list)
+            self._keys |= await self._run_in_thread(self._list)
             self._look_ended = number
 
     def _list(self) -> dict[Path, list[str]]:
-        """Return what lies in those repositories that can be read; blocking."""
+        """Return the models in those repositories that can be read, by key; blocking."""
         found: dict[Path, list[str]] = {}
         self._looking = True
         try:
+            places = distinct(self._repositories) if self._namespaces else {}
             for repository in self._repositories:
+                namespace = places.get(Path(os.path.realpath(repository)), "")
                 try:
-                    found[repository] = [entry.name for entry in list_repository(repository)]
+                    found[repository] = [
+                        key_of(str(namespace), entry.name) for entry in list_repository(repository)
+                    ]
                 except RequestError as error:
                     if repository not in self._unreadable:  # each client that asks has a look
                         _logger.warning(

@@ -14,7 +14,7 @@ from typing import Final, final
 import trio
 
 from ..protocol.errors import RequestError
-from ..protocol.wording import about_model
+from ._model_keys import name_of, printed, said_of
 from ._poll_policy import Look, PollPolicy, look_of
 from ._repository_policy import ModelFiles, changes
 from .repository import Repository
@@ -105,29 +105,31 @@ class RepositoryPolling:
 
     async def _carry_out(self, found: dict[str, list[ModelFiles]]) -> None:
         """Make the models that run those that were found, and try again what waited for them."""
-        for name, failed in self._failed.items():
-            if not failed.needs.isdisjoint(found):
-                found.setdefault(name, failed.found)
+        names = {*map(name_of, found)}
+        for key, failed in self._failed.items():
+            if not failed.needs.isdisjoint(names):
+                found.setdefault(key, failed.found)
         repository = self._repository
-        present = {name: files for name, files in found.items() if files}
+        present = {key: files for key, files in found.items() if files}
         actions = changes(repository.models.running(found), present)
         errors = await repository.carry_out(actions)
-        for name in found:
-            self._failed.pop(name, None)
-        for name, error in errors.items():
-            _logger.error(about_model(name, error.message.rstrip(";\n")), extra={"model": name})
-            if name in present:
-                needs = await repository.finder.needs(present[name])
-                self._failed[name] = _Failed(present[name], needs)
-        for name in present.keys() - {action.name for action in actions}:
-            repository.models.keep(name)
-            _logger.info("model %r is loaded, and was before", name)
-        _logger.info("models have changed: %s", ", ".join(map(repr, sorted(found))))
+        for key in found:
+            self._failed.pop(key, None)
+        for key, error in errors.items():
+            _logger.error(said_of(key, error.message), extra={"model": name_of(key)})
+            if key in present:
+                needs = await repository.finder.needs(present[key])
+                self._failed[key] = _Failed(present[key], needs)
+        for key in present.keys() - {action.key for action in actions}:
+            repository.models.keep(key)
+            _logger.info("model %r is loaded, and was before", printed(key))
+        changed = ", ".join(repr(printed(key)) for key in sorted(found))
+        _logger.info("models have changed: %s", changed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """A model that could not be loaded, and the models that it may have been for want of."""
+    """A model that could not be loaded, and the names that it may have been for want of."""
 
     found: list[ModelFiles]
     needs: frozenset[str]

@@ -37,12 +37,12 @@ class Router:
 
     def apply(self, entry: ModelEntry) -> None:
         """Take over what is new about one model, the states of its versions included."""
-        self._models[entry.name] = entry
+        self._models[entry.key] = entry
         self._renew()
 
-    def withdraw(self, name: str) -> None:
-        """Know nothing more of a model."""
-        del self._models[name]
+    def withdraw(self, key: str) -> None:
+        """Know nothing more of the model of a key."""
+        del self._models[key]
         self._renew()
 
     def _renew(self) -> None:

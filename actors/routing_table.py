@@ -22,6 +22,7 @@ from ..protocol.statistics import ModelStatistics
 from ..protocol.version_policy import VERSION_MAX
 from ..protocol.wording import quoted
 from ._completion import nanoseconds
+from ._model_keys import ModelNames, key_of, name_of, printed
 from .messages import Cancel, Infer, SchedulerMessage
 
 
@@ -81,6 +82,7 @@ class ModelVersion:
         config: ModelConfig,
         statistics: ModelStatistics,
         inbox: trio.MemorySendChannel[SchedulerMessage],
+        namespace: str = "",
     ) -> None:
         self.spec = spec
         self.config = config
@@ -88,7 +90,7 @@ class ModelVersion:
         self.state = ModelState.LOADING
         self.reason = ""
         self.load_duration_s = 0.0
-        self.namespace = ""
+        self.namespace = namespace
         self.loaded = False
         self.caching: Submits | None = None
         self.check_ready: Callable[[], Awaitable[bool]] | None = None
@@ -107,6 +109,11 @@ class ModelVersion:
     def version(self) -> str:
         """The version as decimal text."""
         return self.spec.version
+
+    @property
+    def key(self) -> str:
+        """What tells its model from all others; see `_model_keys`."""
+        return key_of(self.namespace, self.name)
 
     @property
     def metric_tags(self) -> dict[str, str]:
@@ -160,17 +167,30 @@ class FailedVersion:
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """What is known of one model name.
+    """What is known of one model.
 
     Attributes:
-      name: The model's name.
+      key: The model's key; see `_model_keys`.
       versions: Its selected versions, and those that were served before, ascending.
       reason: Why none was selected; "" if some were, or if it was never loaded.
     """
 
-    name: str
+    key: str
     versions: tuple[ModelVersion | FailedVersion, ...] = ()
     reason: str = ""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it was asked for, and not unloaded since."""
+        return self.reason not in {"", UNLOADED} or any(
+            each.reason != UNLOADED and each.state is not ModelState.UNLOADING
+            for each in self.versions
+        )
+
+    @property
+    def unloaded(self) -> bool:
+        """Whether it was unloaded since it was asked for."""
+        return bool(self.versions or self.reason) and not self.wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +198,26 @@ class IndexEntry:
     """One line of the repository index.
 
     Attributes:
-      name: The model's name.
+      key: The model's key; see `_model_keys`.
       version: Decimal text, or None where no version is known.
       state: Its state; UNKNOWN for a model that was never loaded.
       reason: Why it is UNAVAILABLE, as "<display name of the code>: <message>".
     """
 
-    name: str
+    key: str
     version: str | None
     state: ModelState
     reason: str = field(default="")
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return name_of(self.key)
+
+    @property
+    def printed(self) -> str:
+        """What the log calls the model."""
+        return printed(self.key)
 
     @property
     def failed(self) -> bool:
@@ -200,8 +230,11 @@ class RoutingTable:
     """An immutable snapshot of all models.
 
     Args:
-      models: Model name -> entry.
+      models: Model key -> entry.
       exiting: Whether the server shuts down, so that every look-up fails.
+
+    Attributes:
+      names: Which models a name stands for.
     """
 
     def __init__(self, models: Mapping[str, ModelEntry], *, exiting: bool = False) -> None:
@@ -209,13 +242,23 @@ class RoutingTable:
         self._exiting = exiting
         self._ready: dict[str, dict[str, ModelVersion]] = {}
         self._latest: dict[str, ModelVersion] = {}
+        self.names = ModelNames(models)
+        self._ready_of: dict[str, dict[str, ModelVersion]] = {}  # by name, if only one has it
+        self._latest_of: dict[str, ModelVersion] = {}
         if exiting:
             return
-        for name, entry in models.items():
+        for key, entry in models.items():
             for version in entry.versions:
                 if isinstance(version, ModelVersion) and version.state is ModelState.READY:
-                    self._ready.setdefault(name, {})[version.version] = version
-                    self._latest[name] = version
+                    self._ready.setdefault(key, {})[version.version] = version
+                    self._latest[key] = version
+        if self.names.are_keys:
+            self._ready_of, self._latest_of = self._ready, self._latest
+            return
+        for name, key in self.names.unique().items():
+            if key in self._ready:
+                self._ready_of[name] = self._ready[key]
+                self._latest_of[name] = self._latest[key]
 
     def find(self, name: str, version: str = "") -> ModelVersion:
         """Return a READY version of a model.
@@ -225,19 +268,32 @@ class RoutingTable:
           version: Decimal text; empty for the highest READY version.
 
         Raises:
-          RequestError: there is none (see "Model lookup" in the KServe v2 HTTP interface).
+          RequestError: there is none (see "Model lookup" in the KServe v2 HTTP interface), or
+            models in several namespaces have this name.
         """
-        found = self._ready.get(name, {}).get(version) if version else self._latest.get(name)
+        found = self._ready_of.get(name, {}).get(version) if version else self._latest_of.get(name)
         if found is None:
-            found = self._find_unusual(name, version)
+            if self._exiting:
+                raise RequestError(ErrorCode.UNAVAILABLE, "the server is exiting")
+            found = self._find_unusual(name, version, self.names.key(name))
         return found
 
-    def _find_unusual(self, name: str, version: str) -> ModelVersion:
+    def find_within(self, namespace: str, name: str, version: str) -> ModelVersion:
+        """Return a READY version for a model of a namespace; see `find`."""
+        if not namespace:
+            return self.find(name, version)
+        key = self.names.key(name, namespace)
+        found = self._ready.get(key, {}).get(version) if version else self._latest.get(key)
+        return self._find_unusual(name, version, key) if found is None else found
+
+    def is_ready(self, key: str) -> bool:
+        """Return whether the model of a key has a READY version."""
+        return key in self._ready
+
+    def _find_unusual(self, name: str, version: str, key: str) -> ModelVersion:
         """Find a version that is spelled oddly, or raise why there is none."""
-        if self._exiting:
-            raise RequestError(ErrorCode.UNAVAILABLE, "the server is exiting")
         number = _version_number(version) if version else None
-        entry = self._models.get(name)
+        entry = self._models.get(key)
         if entry is None:
             raise RequestError(
                 ErrorCode.NOT_FOUND, f"expected the name of a known model, got {quoted(name)}"
@@ -253,7 +309,7 @@ class RoutingTable:
                 ErrorCode.NOT_FOUND,
                 f"no version of model {quoted(name)} is available; the repository index says why",
             )
-        found = self._ready.get(name, {}).get(str(number))
+        found = self._ready.get(key, {}).get(str(number))
         if found is not None:
             return found
         if any(known.version == str(number) for known in entry.versions):
@@ -264,11 +320,11 @@ class RoutingTable:
 
     def versions_ready(self, name: str) -> list[str]:
         """Return the READY versions of a model, ascending, as decimal text."""
-        return list(self._ready.get(name, {}))
+        return list(self._ready_of.get(name, {}))
 
     def ready_versions(self) -> list[ModelVersion]:
-        """Return every READY version of every model, by name and version."""
-        return [version for name in sorted(self._ready) for version in self._ready[name].values()]
+        """Return every READY version of every model, by key and version."""
+        return [version for key in sorted(self._ready) for version in self._ready[key].values()]
 
     def serving_versions(self) -> list[ModelVersion]:
         """Return every version that has requests, may get some, or failed while it served.
@@ -292,12 +348,14 @@ class RoutingTable:
           version: Decimal text, or empty for all READY versions.
 
         Raises:
-          RequestError: the model or the version is not READY.
+          RequestError: the model or the version is not READY, or models in several namespaces
+            have this name.
         """
         if not name:
             return self.ready_versions()
-        ready = self._ready.get(name)
+        ready = self._ready_of.get(name)
         if ready is None:
+            self.names.key(name)
             raise invalid_argument(f"expected the name of a ready model, got {quoted(name)}")
         if not version:
             return list(ready.values())
@@ -311,27 +369,27 @@ class RoutingTable:
     def index(
         self, *, ready_only: bool = False, present: Collection[str] | None = None
     ) -> list[IndexEntry]:
-        """Return the repository index, by name and version.
+        """Return the repository index, by key and version.
 
         Args:
           ready_only: Whether to leave out all that is not READY.
-          present: The models that lie in a repository now; None if nobody looked. They are listed
-            even if nothing else is known of them, and others only if they failed.
+          present: The keys of the models that lie in a repository now; None if nobody looked. They
+            are listed even if nothing else is known of them, and others only if they failed.
         """
         entries: list[IndexEntry] = []
-        for name, entry in self._sorted():
+        for key, entry in self._sorted():
             if entry.reason or not entry.versions:
                 state = ModelState.UNAVAILABLE if entry.reason else ModelState.UNKNOWN
-                entries.append(IndexEntry(name, None, state, entry.reason))
+                entries.append(IndexEntry(key, None, state, entry.reason))
             entries += [
-                IndexEntry(name, known.version, known.state, known.reason)
+                IndexEntry(key, known.version, known.state, known.reason)
                 for known in entry.versions
             ]
         if present is not None:
-            entries = [entry for entry in entries if entry.name in present or entry.failed]
+            entries = [entry for entry in entries if entry.key in present or entry.failed]
             new = set(present).difference(self._models)
-            entries += [IndexEntry(name, None, ModelState.UNKNOWN) for name in new]
-            entries.sort(key=lambda entry: entry.name)  # the versions stay in their order
+            entries += [IndexEntry(key, None, ModelState.UNKNOWN) for key in new]
+            entries.sort(key=lambda entry: entry.key)  # the versions stay in their order
         if ready_only:
             return [entry for entry in entries if entry.state is ModelState.READY]
         return entries

@@ -13,6 +13,7 @@ import trio
 
 from ..protocol.errors import RequestError
 from ..protocol.pb.inference import ModelConfig
+from ._model_keys import name_of
 from ._model_preparation import PreparedModel
 from ._model_relations import Needs
 from ._override_files import OverrideFiles
@@ -94,10 +95,10 @@ class ServedModels:
 
     Args:
       publish: Takes what is new about one model.
-      withdraw: Takes the name of a model that is there no more.
+      withdraw: Takes the key of a model that is there no more.
 
     Attributes:
-      served: Model name -> what was asked for.
+      served: Model key -> what was asked for.
       alive: Every version with a subtree, those that drain included.
     """
 
@@ -116,25 +117,31 @@ class ServedModels:
 
     # What there is.
 
-    def find(self, name: str, version: str) -> ModelVersion:
-        """Return a READY version for a model that uses other models; see `RoutingTable.find`.
+    def find(self, name: str, version: str, *, namespace: str = "") -> ModelVersion:
+        """Return a READY version for a model that uses other models.
 
         Unlike for frontends, there are models while the server exits: what is in flight finishes.
-        """
-        return self._table.find(name, version)
 
-    def find_for_step(self, name: str, version: str) -> ModelVersion:
-        """Return a version for a step of an ensemble that runs.
+        Args:
+          name: The model's name.
+          version: Decimal text; empty for the highest READY version.
+          namespace: Of the model that uses it, if that is an ensemble; see `ModelNames.key`.
+        """
+        return self._table.find_within(namespace, name, version)
+
+    def find_for_step(self, name: str, version: str, *, namespace: str = "") -> ModelVersion:
+        """Return a version for a step of an ensemble that runs; see `find`.
 
         Unlike for all others, that may be one that is to be unloaded once the ensemble has ended.
         """
         try:
-            return self._table.find(name, version)
+            return self._table.find_within(namespace, name, version)
         except RequestError:
+            keys = self._table.names.candidates(name, namespace)
             lingering = [
                 each.version
                 for each in self.alive
-                if each.version.name == name
+                if each.version.key in keys
                 and each.version.state is ModelState.UNLOADING
                 and version in {"", each.version.version}
             ]
@@ -142,50 +149,65 @@ class ServedModels:
                 raise
             return max(lingering, key=lambda each: int(each.version))
 
-    def find_config(self, name: str, version: str) -> ModelConfig:
-        """Return the final configuration of a READY version."""
-        return self.find(name, version).config
+    def find_config(self, name: str, version: str, *, namespace: str = "") -> ModelConfig:
+        """Return the final configuration of a READY version; see `find`."""
+        return self.find(name, version, namespace=namespace).config
 
-    def is_ready(self, name: str) -> bool:
-        """Return whether a model has a READY version."""
-        return bool(self._table.versions_ready(name))
+    def key(self, name: str, namespace: str) -> str:
+        """Return the key of a model that a model of a namespace uses; see `ModelNames`."""
+        return self._table.names.key(name, namespace)
 
-    def why_not_ready(self, name: str) -> str:
-        """Return why a model has no READY version."""
-        entry = self._entries.get(name)
+    def known(self, name: str) -> frozenset[str]:
+        """Return the keys of the models of a name."""
+        return frozenset(key for key in self._entries if name_of(key) == name)
+
+    def is_ready(self, key: str) -> bool:
+        """Return whether the model of a key has a READY version."""
+        return self._table.is_ready(key)
+
+    def why_not_ready(self, key: str) -> str:
+        """Return why the model of a key has no READY version."""
+        entry = self._entries.get(key)
         if entry is None:
             return "there is no such model"
         reasons = [entry.reason, *(version.reason for version in entry.versions)]
         told = sorted(filter(None, reasons), key=is_unloaded)  # what failed goes first
         return told[0] if told else "it is not loaded"
 
-    def running(self, names: Iterable[str]) -> dict[str, RunningModel]:
+    def running(self, keys: Iterable[str]) -> dict[str, RunningModel]:
         """Return what runs of these models, without those that were not asked for."""
         return {
-            name: RunningModel(served.fingerprint, served.selected, served.ready)
-            for name in names
-            if (served := self.served.get(name)) is not None
+            key: RunningModel(served.fingerprint, served.selected, served.ready)
+            for key in keys
+            if (served := self.served.get(key)) is not None
         }
 
     def needs(self) -> Needs:
-        """Return which models the ensembles need that were asked for."""
+        """Return which models the ensembles need that were asked for, by their keys."""
         return {
-            name: served.ensemble.needed
-            for name, served in self.served.items()
+            key: self.needed(served.ensemble)
+            for key, served in self.served.items()
             if served.ensemble is not None
         }
 
+    def needed(self, ensemble: PreparedModel) -> frozenset[str]:
+        """Return the keys of the models that an ensemble needs; all that a name may stand for."""
+        namespace = ensemble.files.namespace
+        return frozenset(
+            key for name in ensemble.needed for key in self._table.names.candidates(name, namespace)
+        )
+
     def implicit(self) -> set[str]:
         """Return the models that nobody asked for but ensembles."""
-        return {name for name, served in self.served.items() if served.implicit}
+        return {key for key, served in self.served.items() if served.implicit}
 
     # What is shown of it.
 
-    def show(self, name: str, versions: Versions, reason: str = "") -> None:
+    def show(self, key: str, versions: Versions, reason: str = "") -> None:
         """Take over what is new about one model, and make it known.
 
         Args:
-          name: The model's name.
+          key: The model's key.
           versions: Version number -> what there is of it.
           reason: Why there are none.
         """
@@ -193,17 +215,17 @@ class ServedModels:
             number: each if isinstance(each, FailedVersion) else each.version
             for number, each in versions.items()
         }
-        self._enter(ModelEntry(name, self._with_past(name, shown), reason))
+        self._enter(ModelEntry(key, self._with_past(key, shown), reason))
 
     def changed(self, version: ModelVersion) -> None:
         """Make a new state of a version known, if that is the one that is shown."""
-        entry = self._entries.get(version.name)
+        entry = self._entries.get(version.key)
         if entry is not None and any(each is version for each in entry.versions):
             self._enter(entry)
 
-    def show_failure(self, name: str, reasons: Mapping[int, str]) -> None:
+    def show_failure(self, key: str, reasons: Mapping[int, str]) -> None:
         """Show why versions failed to load, while the old ones of the model serve on."""
-        entry = self._entries[name]
+        entry = self._entries[key]
         shown: dict[int, ShownVersion] = {}
         for each in entry.versions:
             if isinstance(each, ModelVersion):
@@ -211,11 +233,11 @@ class ServedModels:
                 shown[int(each.version)] = each
         for number, reason in reasons.items():
             shown.setdefault(number, FailedVersion(str(number), reason))
-        self._enter(ModelEntry(name, self._with_past(name, shown)))
+        self._enter(ModelEntry(key, self._with_past(key, shown)))
 
-    def _with_past(self, name: str, shown: Mapping[int, ShownVersion]) -> tuple[ShownVersion, ...]:
+    def _with_past(self, key: str, shown: Mapping[int, ShownVersion]) -> tuple[ShownVersion, ...]:
         """Return versions, and those of the model that were unloaded before or drain now."""
-        entry = self._entries.get(name, ModelEntry(name))
+        entry = self._entries.get(key, ModelEntry(key))
         past: dict[int, ShownVersion] = {}
         for each in entry.versions:
             number = int(each.version)
@@ -228,36 +250,36 @@ class ServedModels:
         latest = dict(sorted(past.items())[-PAST_VERSIONS_MAX:])
         return tuple(each for _, each in sorted({**latest, **shown}.items()))
 
-    def keep(self, name: str) -> None:
+    def keep(self, key: str) -> None:
         """Note that a model was asked for that runs already, from what lies there."""
-        served = self.served[name]
+        served = self.served[key]
         served.implicit = False
         for running in served.versions.values():
             running.version.reason = ""
-        self.show(name, served.versions)
+        self.show(key, served.versions)
 
-    def show_unloaded(self, name: str) -> None:
+    def show_unloaded(self, key: str) -> None:
         """Show that nobody wants a model; what still runs of it is shown as it is."""
-        entry = self._entries[name]
+        entry = self._entries[key]
         versions = tuple(
             each
             if each.state in {ModelState.READY, ModelState.UNLOADING}
             else FailedVersion(each.version, UNLOADED)
             for each in entry.versions
         )
-        self._enter(ModelEntry(name, versions, "" if versions else UNLOADED))
+        self._enter(ModelEntry(key, versions, "" if versions else UNLOADED))
 
-    def forget(self, name: str) -> None:
+    def forget(self, key: str) -> None:
         """Show a model no more, unless it was asked for or still runs."""
-        entry = self._entries.get(name)
-        if entry is None or name in self.served:
+        entry = self._entries.get(key)
+        if entry is None or key in self.served:
             return
         if all(each.state is ModelState.UNAVAILABLE for each in entry.versions):
-            del self._entries[name]
+            del self._entries[key]
             self._table = RoutingTable(self._entries.copy())
-            self._withdraw(name)
+            self._withdraw(key)
 
     def _enter(self, entry: ModelEntry) -> None:
-        self._entries[entry.name] = entry
+        self._entries[entry.key] = entry
         self._table = RoutingTable(self._entries.copy())
         self._publish(entry)

@@ -25,7 +25,7 @@ def log_models(index: Sequence[IndexEntry], repositories: Iterable[Path]) -> Non
     known = [entry for entry in index if entry.state is not ModelState.UNKNOWN]
     rows = [
         (
-            entry.name,
+            entry.printed,
             entry.version or "",
             ": ".join(filter(None, (entry.state.value, without_model(entry.name, entry.reason)))),
         )
@@ -34,10 +34,11 @@ def log_models(index: Sequence[IndexEntry], repositories: Iterable[Path]) -> Non
     _log.info("%s", table("models", ("Model", "Version", "Status"), rows), extra={"table": True})
     for entry in known:
         if entry.state is not ModelState.READY:
-            where = entry.name if entry.version is None else f"{entry.name} version {entry.version}"
+            version = "" if entry.version is None else f" version {entry.version}"
             about = {"model": entry.name, "version": entry.version}
             reason = without_model(entry.name, entry.reason)
-            _log.error("model %s is %s: %s", where, entry.state.value, reason, extra=about)
+            text = "model %s%s is %s: %s"
+            _log.error(text, entry.printed, version, entry.state.value, reason, extra=about)
     if not index:
         _log.warning("there are no models in %s", ", ".join(map(str, repositories)))
 

@@ -57,12 +57,8 @@ def core_options(options: ServerOptions) -> CoreOptions:
     """Return what the core needs of the server's options.
 
     Raises:
-      StartError: the options of metrics or of tracing are no options, or one is not there yet.
+      StartError: the options of metrics or of tracing are no options.
     """
-    if options.model_namespacing:
-        raise StartError(
-            "--model-namespacing is not supported yet; expected each name in one repository only"
-        )
     try:
         metrics = parse_metrics_config(options.metrics_config)
         trace = parse_trace_config(options.trace_config, os.environ)
@@ -81,6 +77,7 @@ def core_options(options: ServerOptions) -> CoreOptions:
         model_control=options.model_control,
         poll_s=options.repository_poll_s,
         startup_models=options.startup_models,
+        namespaces=options.model_namespacing,
         config_name=options.model_config_name,
         loads_max=options.model_load_threads,
         load_retries=options.model_load_retries,

@@ -50,6 +50,17 @@ async def test_what_one_server_inserted_another_finds(autojump_clock: MockClock)
         assert front.statistics.queue.ns == 0
 
 
+async def test_models_in_two_namespaces_share_nothing(autojump_clock: MockClock) -> None:
+    access = access_to(NetworkCache(), calls=VirtualThreads(CALL_S))
+    seen = []
+    for namespace in ("/a", "/b", "/a"):
+        async with caching_front(access=access, namespace=namespace) as front:
+            assert value_of(await front.ask(7, "x")) == 7
+            await trio.sleep(2 * CALL_S)  # for the insertion
+            seen.append((front.counts().get("miss"), front.counts().get("hit")))
+    assert seen == [(1, None), (1, None), (None, 1)]
+
+
 async def test_equal_requests_are_looked_up_once(autojump_clock: MockClock) -> None:
     cache = NetworkCache()
     access = access_to(cache, calls=VirtualThreads(CALL_S))

@@ -111,7 +111,6 @@ def failed_start(tmp_path: Path, repository: Path, *flags: str) -> str:
     ("flag", "facts"),
     [
         ("--http-port=abc", ["--http-port", "65535", "'abc'"]),
-        ("--model-namespacing=true", ["--model-namespacing", "not supported yet"]),
         ("--http-address=no.such.host.invalid", ["HTTP", "no.such.host.invalid"]),
         ("--grpc-address=two..dots", ["gRPC", "two..dots"]),
         ("--log-file=/no/such/file", ["--log-file", "can be written", "'/no/such/file'"]),

@@ -146,6 +146,7 @@ async def caching_front(
     access: CacheAccess | None = None,
     shares_executions: bool = True,
     counts_own_timeouts: bool = True,
+    namespace: str = "",
     **options: Any,
 ) -> AsyncIterator[Front]:
     """Serve a model behind a cache; at the end nothing may be left of any request.
@@ -155,6 +156,7 @@ async def caching_front(
       access: To the cache; a local one with room for everything if not given.
       shares_executions: As `Caching` takes it.
       counts_own_timeouts: Likewise.
+      namespace: Likewise.
       options: What `serving` takes.
     """
     access = access or access_to(LocalCache(2**20))
@@ -167,6 +169,7 @@ async def caching_front(
             enqueue=served.version.submit,
             shares_executions=shares_executions,
             counts_own_timeouts=counts_own_timeouts,
+            namespace=namespace,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(caching.run)
