@@ -228,9 +228,8 @@ class ModelFinder:
 
     def not_found(self, name: str) -> RequestError:
         """Return the error for a model that lies nowhere."""
-        places = ", ".join(f"'{path}'" for path in self._repositories)
         return RequestError(
             ErrorCode.INTERNAL,
-            f"model {quoted(name)} cannot be loaded: expected it in a model repository, found it "
-            f"in none of {places}",
+            f"model {quoted(name)} cannot be loaded: expected a directory of that name in a model "
+            f"repository, found it in none of {len(self._repositories)}",
         )

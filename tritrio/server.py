@@ -153,7 +153,7 @@ class Server:
             options.vertex_ai,
         )
         if all(service is None for service in services):
-            raise StartError("nothing is served: HTTP, gRPC and metrics are all switched off")
+            raise StartError("nothing is served: all endpoints are switched off")
         tls = tls_contexts(options)
         in_time = True
         fault: StartError | None = None

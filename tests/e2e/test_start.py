@@ -90,7 +90,7 @@ def test_what_is_switched_off_is_neither_served_nor_announced(
 def test_start_with_everything_switched_off_fails(repository: Path, tmp_path: Path) -> None:
     flags = [f"--allow-{name}=false" for name in ("http", "grpc", "metrics")]
     line = failed_start(tmp_path, repository, *flags)
-    assert line == "tritrio: nothing is served: HTTP, gRPC and metrics are all switched off"
+    assert line == "tritrio: nothing is served: all endpoints are switched off"
 
 
 def test_empty_repository_is_served_and_ready(repository: Path, tmp_path: Path) -> None:
