@@ -69,8 +69,8 @@ async def test_a_model_that_is_to_be_loaded_at_the_start_and_lies_nowhere_is_a_f
     add_model(tmp_path, "a")
     async with controlled(tmp_path, startup_models=("a", "b", "../a")) as core:
         missing = (
-            "cannot be loaded: expected a directory of that name in a model repository, found it in "
-            "none of 1"
+            "cannot be loaded: expected a directory of that name in a model repository, found it "
+            "in none of 1"
         )
         assert index(core) == [
             f"../a/- UNAVAILABLE Internal: model '../a' {missing}",
