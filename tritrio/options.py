@@ -86,8 +86,8 @@ class ServerOptions:
         none.
       model_load_threads: Models loaded at a time.
       model_load_retries: How often a load that failed is tried again.
-      model_namespacing: Whether models of one name may lie in several repositories; True is refused
-        at the start.
+      model_namespacing: Whether models of one name may lie in several repositories, whose paths are
+        their namespaces.
       allow_client_shared_memory: Whether clients may register shared memory.
       cache: Where responses are kept of models with `response_cache`; None for nowhere.
       instance_hang_s: Seconds an execution may take before its instance is given up; inf for ever.

@@ -101,8 +101,7 @@ MODELS: Final = Group(
             "--model-namespacing",
             kinds.BOOL,
             "false",
-            "let models of one name lie in several repositories; not supported yet, so true ends "
-            "the start",
+            "let models of one name lie in several repositories",
             field="model_namespacing",
         ),
         Option(
