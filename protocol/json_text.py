@@ -80,7 +80,9 @@ def _parse_exactly(text: bytes, what: str) -> Any:
         decoded = text.decode()
         if b"Inf" in text:
             decoded = _SHORT_INFINITY.sub(_spelled_out, decoded)
-        document = json.loads(decoded, object_pairs_hook=_unique_members)
+        document = json.loads(
+            decoded, object_pairs_hook=_unique_members, parse_int=_integer_of_64_bits
+        )
         if b"\\u" in text:
             json.dumps(document, ensure_ascii=False).encode()  # finds lone surrogates
     except UnicodeDecodeError as fault:
@@ -99,6 +101,17 @@ def _parse_exactly(text: bytes, what: str) -> Any:
     except ValueError:
         raise invalid_argument(f"{what} is not acceptable JSON: a number is too long") from None
     return document
+
+
+def _integer_of_64_bits(digits: str) -> int | float:
+    """Return what orjson makes of an integer: beyond 64 bits it is a double, if it can be one."""
+    value = int(digits)
+    if -(2**63) <= value < 2**64:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return value  # which orjson refuses, and so does whoever uses it
 
 
 def _spelled_out(found: re.Match[str]) -> str:
