@@ -113,6 +113,8 @@ class GenerateMethods:
                 infer = await trio.to_thread.run_sync(
                     self._decode, request, route, version, limiter=self._codec_threads
                 )
+                # It may have been replaced meanwhile, and take no more requests.
+                version = self._router.table.find(route.model, route.version)
         except RequestError as error:
             count_refusal(version, error, arrived_s)
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import threading
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -24,12 +25,18 @@ from tests.support.controlling import (
 from tests.support.fake_device import FakeDevices
 from tests.support.http_client import infer_body, request_bytes
 from tests.support.memory_server import memory_server, write_models
+from tritrio.actors import http_generate
 from tritrio.actors._repository_scan import find_model
+from tritrio.actors.http_api import OFFLOAD_BYTES_MIN
 from tritrio.actors.repository_control import OPERATIONS_MAX
 from tritrio.protocol.errors import ErrorCode, RequestError
+from tritrio.protocol.generate_codec import decode_generate
+from tritrio.protocol.requests import InferRequest
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+WAIT_S = 20.0
 
 
 async def test_models_that_have_nothing_to_do_with_each_other_load_side_by_side(
@@ -228,5 +235,30 @@ async def test_a_large_request_goes_to_the_model_there_is_once_it_is_decoded(
         touch(tmp_path / "plain" / "config.pbtxt")
         await server.core.control.load("plain")
         assert (await client.response()).rows == [[1]]
+        assert old.statistics.success.count == 0
+        assert server.core.router.table.find("plain").statistics.success.count == 1
+
+
+async def test_a_large_generate_request_goes_to_the_model_there_is_once_it_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = threading.Event()
+
+    def decode(*args: Any, **more: Any) -> InferRequest:
+        assert loaded.wait(WAIT_S)
+        return decode_generate(*args, **more)
+
+    monkeypatch.setattr(http_generate, "decode_generate", decode)
+    options: dict[str, Any] = {"model_control": "explicit", "startup_models": ("plain",)}
+    async with memory_server(write_models(tmp_path), **options) as server:
+        client = server.http()
+        old = server.core.router.table.find("plain")
+        body = b'{"INPUT0":[1]}' + b" " * OFFLOAD_BYTES_MIN
+        client.send(request_bytes("/v2/models/plain/generate", body))
+        await wait_all_tasks_blocked()  # on the thread that decodes
+        touch(tmp_path / "plain" / "config.pbtxt")
+        await server.core.control.load("plain")
+        loaded.set()
+        assert (await client.response()).json["OUTPUT0"] == 1
         assert old.statistics.success.count == 0
         assert server.core.router.table.find("plain").statistics.success.count == 1
