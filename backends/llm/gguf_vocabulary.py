@@ -7,7 +7,7 @@ what the published tokenizers of the models in question do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,8 +45,8 @@ _SPACE: Final = "▁"
 
 
 @dataclass(frozen=True, slots=True)
-class GgufVocabulary:
-    """What a GGUF file says about text.
+class Vocabulary:
+    """What the file of a tokenizer says; a GGUF file can say all of it.
 
     Attributes:
       tokenizer: Makes tokens of text.
@@ -56,12 +56,12 @@ class GgufVocabulary:
     """
 
     tokenizer: Tokenizer
-    chat_template: str | None
-    end_tokens: tuple[int, ...]
-    special_tokens: dict[str, str]
+    chat_template: str | None = None
+    end_tokens: tuple[int, ...] = ()
+    special_tokens: dict[str, str] = field(default_factory=dict)
 
 
-def read_gguf_vocabulary(path: Path) -> GgufVocabulary:
+def read_gguf_vocabulary(path: Path) -> Vocabulary:
     """Read the vocabulary of a GGUF file.
 
     Raises:
@@ -100,7 +100,7 @@ def read_gguf_vocabulary(path: Path) -> GgufVocabulary:
             ],
         )
     ends = (eos, fields.token(Keys.Tokenizer.EOT_ID), fields.token(Keys.Tokenizer.EOM_ID))
-    return GgufVocabulary(
+    return Vocabulary(
         tokenizer,
         fields.text(Keys.Tokenizer.CHAT_TEMPLATE) or None,
         tuple(dict.fromkeys(token for token in ends if token is not None)),
