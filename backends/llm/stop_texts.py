@@ -35,16 +35,18 @@ class StopTexts:
           (what is certain to be part of the text, the stop text that ends it or None).
         """
         assert not self._stopped, "nothing follows a stop text"
-        text_before = len(self._held)
+        if not self._searches:
+            return text, None
+        held_before = len(self._held)
         self._held += text
-        for index, character in enumerate(text, text_before + 1):
+        for index, character in enumerate(text, held_before + 1):
             found = [search.stop for search in self._searches if search.matches(character)]
             if found:
                 self._stopped = True
                 end = index if self._include else index - len(found[0])
                 emit, self._held = self._held[:end], ""
                 return emit, found[0]
-        wanted = max((search.matched for search in self._searches), default=0)
+        wanted = max(search.matched for search in self._searches)
         cut = len(self._held) - wanted
         emit, self._held = self._held[:cut], self._held[cut:]
         return emit, None
