@@ -99,9 +99,15 @@ def test_parts_of_a_content_become_one_text() -> None:
 
 
 def test_no_content_is_an_empty_one() -> None:
-    messages = [{"role": "assistant", "content": None}, {"role": "assistant"}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": None}, {"role": "user"}]
     source = "{% for m in messages %}[{{ m.content + '' }}]{% endfor %}"
     assert render(source, messages) == "[][]"
+
+
+def test_a_tool_call_may_have_no_arguments() -> None:
+    call = {"type": "function", "function": {"name": "now", "arguments": ""}}
+    source = "{{ messages[0].tool_calls[0].function.arguments }}"
+    assert render(source, [{"role": "assistant", "tool_calls": [call]}]) == "{}"
 
 
 def test_arguments_of_tool_calls_are_objects_for_templates() -> None:

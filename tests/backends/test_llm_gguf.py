@@ -37,8 +37,8 @@ def write_gguf(path: Path, model: str, tokens: list[str], **fields: Any) -> Path
 
 
 def byte_level(path: Path, **fields: Any) -> Path:
-    """Write a vocabulary of single bytes, some digits and letters together, and special tokens."""
-    tokens = [*ALPHABET, "12", "34", "ab", "Ġab", "<s>", "</s>", "<think>"]
+    """Write a vocabulary: bytes, some of them merged, "xyz" without a merge, special tokens."""
+    tokens = [*ALPHABET, "12", "34", "ab", "Ġab", "xyz", "<s>", "</s>", "<think>"]
     kinds = [TokenType.NORMAL] * (len(tokens) - 3)
     kinds += [TokenType.CONTROL, TokenType.CONTROL, TokenType.USER_DEFINED]
     fields = {
@@ -75,6 +75,18 @@ def test_the_pre_tokenizer_decides_how_digits_are_split(
     assert tokenizer.encode("ab ab1234").tokens == pieces
 
 
+def test_some_models_take_words_they_know_without_merging_them(tmp_path: Path) -> None:
+    path = byte_level(tmp_path / "a.gguf", tokenizer_pre="llama-bpe")
+    assert tokenizer_of_gguf(path).encode("xyz").tokens == ["<s>", "xyz"]
+    path = byte_level(tmp_path / "b.gguf", tokenizer_pre="gpt-2")
+    assert tokenizer_of_gguf(path).encode("xyz").tokens == ["x", "y", "z"]
+
+
+def test_some_models_compose_characters_first(tmp_path: Path) -> None:
+    path = byte_level(tmp_path / "a.gguf", tokenizer_pre="qwen2")
+    assert tokenizer_of_gguf(path).encode("e\u0301").tokens == ["Ã", "©"]
+
+
 def test_control_tokens_are_special_and_the_users_are_text(tmp_path: Path) -> None:
     tokenizer = tokenizer_of_gguf(byte_level(tmp_path / "a.gguf"))
     encoded = tokenizer.encode("<s>ab<think>")
@@ -83,30 +95,31 @@ def test_control_tokens_are_special_and_the_users_are_text(tmp_path: Path) -> No
 
 
 def test_texts_begin_and_end_as_the_file_says(tmp_path: Path) -> None:
-    fields = {"add_bos_token": True, "add_eos_token": True}
-    tokenizer = tokenizer_of_gguf(byte_level(tmp_path / "a.gguf", **fields))
+    path = byte_level(tmp_path / "a.gguf", add_bos_token=True, add_eos_token=True)
+    tokenizer = tokenizer_of_gguf(path)
     assert tokenizer.encode("ab").tokens == ["<s>", "ab", "</s>"]
-    fields = {"add_bos_token": False, "tokenizer_pre": "llama-bpe"}
-    tokenizer = tokenizer_of_gguf(byte_level(tmp_path / "b.gguf", **fields))
+    path = byte_level(tmp_path / "b.gguf", add_bos_token=False, tokenizer_pre="llama-bpe")
+    tokenizer = tokenizer_of_gguf(path)
     assert tokenizer.encode("ab").tokens == ["ab"]
 
 
 def test_template_and_end_tokens_are_in_the_file(tmp_path: Path) -> None:
     path = byte_level(tmp_path / "a.gguf", chat_template="{{ eos_token }}", eot_token_id=7)
     assert chat_template_of_gguf(path) == "{{ eos_token }}"
-    assert end_tokens_of_gguf(path) == [261, 7]
+    assert end_tokens_of_gguf(path) == [262, 7]
     text = load_text(tmp_path)
-    assert text.end_tokens == {261, 7}
+    assert text.end_tokens == {262, 7}
     assert text.render_chat([{"role": "user", "content": ""}]) == "</s>"
     assert chat_template_of_gguf(byte_level(tmp_path / "b.gguf")) is None
 
 
-def test_a_vocabulary_with_scores_merges_the_best_first(tmp_path: Path) -> None:
+def sentencepiece(path: Path, **fields: Any) -> Path:
+    """Write a vocabulary of bytes and a few pieces with scores."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     kinds = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL] + [TokenType.BYTE] * 256
     pieces = {"▁": -9.0, "a": -9.0, "b": -9.0, "c": -9.0, "ab": -2.0, "bc": -1.0, "▁a": -3.0}
-    path = write_gguf(
-        tmp_path / "a.gguf",
+    return write_gguf(
+        path,
         "llama",
         [*tokens, *pieces],
         token_types=[*kinds, *[TokenType.NORMAL] * len(pieces)],
@@ -114,10 +127,21 @@ def test_a_vocabulary_with_scores_merges_the_best_first(tmp_path: Path) -> None:
         bos_token_id=1,
         eos_token_id=2,
         unk_token_id=0,
+        **fields,
     )
-    text = TokenizerText(tokenizer_of_gguf(path))
-    assert tokenizer_of_gguf(path).encode("abc a").tokens == ["<s>", "▁a", "bc", "▁a"]
-    assert tokenizer_of_gguf(path).encode("é").tokens == ["<s>", "▁", "<0xC3>", "<0xA9>"]
+
+
+def test_a_vocabulary_with_scores_merges_the_best_first(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of_gguf(sentencepiece(tmp_path / "a.gguf"))
+    assert tokenizer.encode("cabc a").tokens == ["<s>", "▁", "c", "a", "bc", "▁a"]
+    assert tokenizer.encode("é").tokens == ["<s>", "▁", "<0xC3>", "<0xA9>"]
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_a_vocabulary_may_put_a_space_in_front(tmp_path: Path, prefix: bool) -> None:
+    tokenizer = tokenizer_of_gguf(sentencepiece(tmp_path / "a.gguf", add_space_prefix=prefix))
+    assert tokenizer.encode("a").tokens == (["<s>", "▁a"] if prefix else ["<s>", "a"])
+    text = TokenizerText(tokenizer)
     for original in ("abc  a", " a", "😀 é", ""):
         assert text.decode(text.encode(original)) == original
 
@@ -130,8 +154,8 @@ def test_a_vocabulary_with_scores_merges_the_best_first(tmp_path: Path) -> None:
             "a.gguf: expected a pre-tokenizer of ['codeshell', 'command-r', ",
         ),
         (
-            {"bos_token_id": 263},
-            "a.gguf: expected tokenizer.ggml.bos_token_id below 263, got 263",
+            {"bos_token_id": 264},
+            "a.gguf: expected tokenizer.ggml.bos_token_id below 264, got 264",
         ),
         ({"token_merges": ["1 zz"]}, "a.gguf: its merges do not fit its tokens: "),
     ],

@@ -100,6 +100,21 @@ def test_special_tokens_are_left_out_unless_asked_for() -> None:
     ]
 
 
+def test_tokens_added_later_are_written_as_they_are() -> None:
+    tokenizer = byte_level()
+    tokenizer.add_tokens(["é"])
+    text = TokenizerText(tokenizer)
+    assert len(text.encode("é")) == 1
+    assert text.decode(text.encode("é")) == "é"
+
+
+def test_a_token_that_looks_like_a_broken_character_is_not_held_for_long() -> None:
+    broken = 10
+    text = TEXTS[word_piece]
+    assert text.token_text(broken) == "�"
+    assert streamed(text, [broken] * 5) == ["", "", "", "� � � �", "", " �"]
+
+
 def test_a_token_by_itself_may_be_part_of_a_character() -> None:
     text = TEXTS[byte_level]
     tokens = text.encode("😀")
@@ -146,7 +161,7 @@ def refusal(directory: Path, **arguments: Any) -> str:
 
 def test_a_tokenizer_alone_has_no_chat_and_no_end(tmp_path: Path) -> None:
     text = load_text(save(tmp_path))
-    assert (text.vocabulary_size, text.end_tokens, text.can_chat) == (265, frozenset(), False)
+    assert (text.vocabulary_size, text.end_tokens, text.can_chat) == (266, frozenset(), False)
     with pytest.raises(RequestError, match="the model has no chat template"):
         text.render_chat(USER)
 
@@ -177,6 +192,11 @@ def test_of_named_templates_one_may_be_for_tools(tmp_path: Path) -> None:
     text = load_text(save(tmp_path, tokenizer_config={"chat_template": named}))
     assert text.render_chat(USER) == text.render_chat(USER, tools=[]) == "plain"
     assert text.render_chat(USER, tools=[{"type": "function"}]) == "tools"
+
+
+def test_no_tools_are_none_for_templates(tmp_path: Path) -> None:
+    text = load_text(save(tmp_path, tokenizer_config={"chat_template": "{{ tools is none }}"}))
+    assert text.render_chat(USER, tools=[]) == "True"
 
 
 def test_a_file_for_the_template_goes_first(tmp_path: Path) -> None:
@@ -266,8 +286,8 @@ def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
         ),
         (
             "generation_config.json",
-            '{"eos_token_id": 265}',
-            "expected end tokens from 0 to 264, got 265",
+            '{"eos_token_id": 266}',
+            "expected end tokens from 0 to 265, got 266",
         ),
     ],
 )

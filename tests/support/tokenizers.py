@@ -6,10 +6,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 
 def byte_level() -> Tokenizer:
-    """As GPT-2's: a token for each byte, a few longer ones, and special tokens at the end."""
+    """As GPT-2's: a token for each byte, a few longer ones, one written as no bytes are."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "hello"), ("ð", "Ł")]
-    pieces = [*alphabet, *(left + right for left, right in merges)]
+    pieces = [*alphabet, "日本", *(left + right for left, right in merges)]
     vocabulary = {piece: token for token, piece in enumerate(pieces)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
