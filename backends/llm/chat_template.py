@@ -157,13 +157,20 @@ def _raise(message: str) -> NoReturn:
 
 
 def _plain_message(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message as templates expect it: a text as content, objects as arguments."""
+    """Return a message as templates expect it.
+
+    Its content is a text, arguments of tool calls are objects, and what is null or no tool call at
+    all is not there: many templates only ask whether a key exists.
+    """
     where = f"message {index}"
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise invalid_argument(f"{where}: expected an object with a string as role")
-    plain = {**message, "content": _plain_content(where, message.get("content"))}
-    calls = message.get("tool_calls")
-    if isinstance(calls, list):
+    plain = {key: value for key, value in message.items() if value is not None}
+    plain["content"] = _plain_content(where, message.get("content"))
+    calls = plain.pop("tool_calls", [])
+    if not isinstance(calls, list):
+        raise invalid_argument(f"{where}: expected an array as tool_calls, got {shown(calls)}")
+    if calls:
         plain["tool_calls"] = [_plain_call(where, call) for call in calls]
     return plain
 

@@ -104,6 +104,13 @@ def test_no_content_is_an_empty_one() -> None:
     assert render(source, messages) == "[][]"
 
 
+@pytest.mark.parametrize("calls", [None, []])
+def test_no_tool_calls_are_not_there(calls: Any) -> None:
+    source = "{{ 'tool_calls' in messages[0] }} {{ messages[0].name is defined }}"
+    message = {"role": "assistant", "content": "Hi", "tool_calls": calls, "name": None}
+    assert render(source, [message]) == "False False"
+
+
 def test_a_tool_call_may_have_no_arguments() -> None:
     call = {"type": "function", "function": {"name": "now", "arguments": ""}}
     source = "{{ messages[0].tool_calls[0].function.arguments }}"
@@ -133,6 +140,10 @@ def test_arguments_of_tool_calls_are_objects_for_templates() -> None:
         (
             {"role": "user", "content": [{"type": "text"}]},
             "message 0: expected a string as text, got null",
+        ),
+        (
+            {"role": "assistant", "tool_calls": "add"},
+            "message 0: expected an array as tool_calls, got 'add'",
         ),
         (
             {"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]},
