@@ -186,7 +186,9 @@ def _plain_content(where: str, content: Any) -> str:
         )
     texts = []
     for part in content:
-        kind = part.get("type") if isinstance(part, Mapping) else part
+        if not isinstance(part, Mapping):
+            raise invalid_argument(f"{where}: expected objects in its content, got {shown(part)}")
+        kind = part.get("type")
         if kind != "text":
             raise invalid_argument(
                 f"{where}: expected parts of type 'text' in its content, got {shown(kind)}"

@@ -122,9 +122,17 @@ class TokenizerText:
         """Return the tokens of a text; special tokens in it are recognised.
 
         What the tokenizer puts around each text is there too. Lone surrogates become "?".
+
+        Raises:
+          RequestError: INVALID_ARG; the vocabulary has no way to write it.
         """
         clean = text.encode("utf-8", "replace").decode()
-        tokens: list[int] = self._tokenizer.encode(clean).ids
+        try:
+            tokens: list[int] = self._tokenizer.encode(clean).ids
+        except Exception as error:  # the library has no class of its own
+            raise invalid_argument(
+                f"the model's tokenizer does not take the text: {error}"
+            ) from error
         return tokens
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:

@@ -138,6 +138,10 @@ def test_arguments_of_tool_calls_are_objects_for_templates() -> None:
             "message 0: expected parts of type 'text' in its content, got 'image_url'",
         ),
         (
+            {"role": "user", "content": ["text"]},
+            "message 0: expected objects in its content, got 'text'",
+        ),
+        (
             {"role": "user", "content": [{"type": "text"}]},
             "message 0: expected a string as text, got null",
         ),

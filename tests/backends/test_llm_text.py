@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from tokenizers import Tokenizer, processors
+from tokenizers import Tokenizer, models, processors
 
 from tests.support.tokenizers import byte_level, sentencepiece, unigram, word_level, word_piece
 from tritrio.backends.llm.text import Text
@@ -132,6 +132,15 @@ def test_tokens_that_do_not_exist_have_no_text() -> None:
 def test_what_is_no_unicode_is_replaced_in_prompts() -> None:
     text = TEXTS[byte_level]
     assert text.decode(text.encode("a\ud800b")) == "a?b"
+
+
+def test_a_text_that_a_vocabulary_cannot_write_is_refused() -> None:
+    text = TokenizerText(Tokenizer(models.WordLevel({"one": 0})))
+    assert text.encode("one") == [0]
+    with pytest.raises(RequestError) as caught:
+        text.encode("four")
+    assert caught.value.code is ErrorCode.INVALID_ARG
+    assert caught.value.message.startswith("the model's tokenizer cannot write the text: ")
 
 
 def test_the_files_settings_for_batches_do_not_cut_or_fill_prompts(tmp_path: Path) -> None:
