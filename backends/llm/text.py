@@ -30,7 +30,11 @@ class Text(Protocol):
     can_chat: bool
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text; special tokens in it are recognised."""
+        """Return the tokens of a text; special tokens in it are recognised.
+
+        Raises:
+          RequestError: INVALID_ARG; the vocabulary has no way to write it.
+        """
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of tokens; broken characters are replaced."""

@@ -131,7 +131,7 @@ class TokenizerText:
             tokens: list[int] = self._tokenizer.encode(clean).ids
         except Exception as error:  # the library has no class of its own
             raise invalid_argument(
-                f"the model's tokenizer does not take the text: {error}"
+                f"the model's tokenizer cannot write the text: {error}"
             ) from error
         return tokens
 
