@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from ...protocol.sampling_params import FinishReason, SamplingParams
+from ...protocol.tensors import Array
 from .text import Text
 
 
@@ -21,8 +22,30 @@ class CompiledGuide(Protocol):
         """Return the state at the beginning of a text."""
 
 
+class GuideFaultError(Exception):
+    """A text cannot go on in what it is held to; the message says why."""
+
+
 class GuideState(Protocol):
     """How far one text has come in what it is held to; used on one thread."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing may follow but an end token."""
+
+    def allowed_mask(self) -> Array:
+        """Return which tokens may come next: bool, shape [tokens]; end tokens if it may end.
+
+        Raises:
+          GuideFaultError: it takes too long to say.
+        """
+
+    def advance(self, token: int) -> None:
+        """Go on by the token that came.
+
+        Raises:
+          GuideFaultError: the token was not allowed.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
