@@ -61,7 +61,8 @@ class Sampler:
         faults: dict[int, str] = {}
         for row, sequence_id in zip(logits, ids, strict=True):
             try:
-                choice = self._sequences[sequence_id].choose(row[: self._vocabulary_size])
+                with np.errstate(over="ignore"):  # what is too low for a float is impossible
+                    choice = self._sequences[sequence_id].choose(row[: self._vocabulary_size])
             except (GuideFaultError, _NoTokenError) as fault:
                 choices.append(None)
                 faults[sequence_id] = str(fault)
@@ -155,8 +156,7 @@ class _Sequence:
         """Return a random token, by temperature and the cuts."""
         params = self._params
         scaled = logits - highest
-        with np.errstate(over="ignore"):  # what is too small for a float is impossible
-            scaled /= np.float32(params.temperature)
+        scaled /= np.float32(params.temperature)
         tokens = np.arange(0)  # what is left, once something is cut
         if params.min_p > 0:
             tokens = np.flatnonzero(scaled >= log(params.min_p))
