@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
 GUIDES_KEPT: Final = 16
 """Compiled guides that are kept for the next request; each may take megabytes."""
 LEXER_FUEL: Final = 1_000_000
-"""Steps to build what recognises the words of a guide; 20 ms, so that no schema holds up others."""
+"""Steps to build what recognises the words of a guide; 20 ms, so that none holds up others."""
 MASK_FUEL: Final = 200_000
 """Such steps for one token; 14 ms, since the whole batch waits."""
-MASK_ITEMS: Final = 50_000
-"""Items of a parser for one token; 3 ms."""
 LEXER_STATES: Final = 100_000
 """States of what recognises words; each takes 1 to 2 KB."""
-GRAMMAR_SYMBOLS: Final = 200_000
-"""Symbols of a grammar; far more than a schema of the largest size makes."""
+MASK_ITEMS: Final = 10_000
+"""Ways to read a text that are looked into for one token; grammars made for it take some 0.1 s."""
+ROW_ITEMS: Final = 1000
+"""Ways to read a text so far; a JSON schema with 250 optional members has so many."""
 
 _REASON = re.compile(r"^error: (.+)$", re.MULTILINE)
 _WHAT: Final = {
@@ -80,9 +81,9 @@ class Guides:
         limits = llguidance.LLParserLimits(
             initial_lexer_fuel=LEXER_FUEL,
             step_lexer_fuel=MASK_FUEL,
-            step_max_items=MASK_ITEMS,
             max_lexer_states=LEXER_STATES,
-            max_grammar_size=GRAMMAR_SYMBOLS,
+            step_max_items=MASK_ITEMS,
+            max_items_in_row=ROW_ITEMS,
             verbose_errors=False,
         )
         with self._lock:
@@ -94,6 +95,8 @@ class Guides:
         except ValueError as fault:
             raise _fault(guide, str(fault)) from None
         matcher = llguidance.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
+        if not matcher.is_error():
+            matcher.compute_bitmask()  # the most expensive one, whose findings all texts share
         if matcher.is_error():
             raise _fault(guide, matcher.get_error())
         return _Compiled(matcher, self._text.vocabulary_size)
@@ -137,7 +140,11 @@ class _State:
 
 
 class _Vocabulary:
-    """The tokens as llguidance wants them."""
+    """The tokens as llguidance wants them.
+
+    It asks which tokens a text has where only one text may come; `split` then stands in for a
+    tokenizer that sees something else in it, such as special tokens.
+    """
 
     def __init__(self, text: Text) -> None:
         count = text.vocabulary_size
@@ -150,10 +157,15 @@ class _Vocabulary:
             for token in range(count)
             if not self.tokens[token] or not text.decode([token, token])
         ]
+        self._special = frozenset(self.special_token_ids)
         self._encode = text.encode
+        self.split: Callable[[str], list[int]] = text.encode
 
     def __call__(self, text: str) -> list[int]:
-        return self._encode(text)
+        tokens = [token for token in self._encode(text) if token not in self._special]
+        if b"".join(self.tokens[token] for token in tokens) == text.encode():
+            return tokens
+        return self.split(text)
 
 
 def _tokenizer(text: Text) -> LLTokenizer:
@@ -164,7 +176,10 @@ def _tokenizer(text: Text) -> LLTokenizer:
             ErrorCode.UNSUPPORTED,
             "guided decoding needs a model with an end token, got one without",
         )
-    return LLTokenizer(TokenizerWrapper(_Vocabulary(text)), eos_token=sorted(text.end_tokens))
+    vocabulary = _Vocabulary(text)
+    tokenizer = LLTokenizer(TokenizerWrapper(vocabulary), eos_token=sorted(text.end_tokens))
+    vocabulary.split = tokenizer.greedy_tokenize
+    return tokenizer
 
 
 def _grammar(guide: Guide) -> str:
