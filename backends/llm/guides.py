@@ -6,7 +6,6 @@ documentation.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -197,8 +196,7 @@ def _grammar(guide: Guide) -> str:
     if guide.kind is GuideKind.REGEX:
         return LLMatcher.grammar_from_regex(guide.source)
     if guide.kind is GuideKind.CHOICE:
-        texts = (json.dumps(text, ensure_ascii=False) for text in json.loads(guide.source))
-        return LLMatcher.grammar_from_lark(f"start: {' | '.join(texts)}")
+        return grammar_from("choice", guide.source)
     return grammar_from("grammar", guide.source)
 
 

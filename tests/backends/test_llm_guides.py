@@ -37,7 +37,7 @@ TOKENS_MAX = 2000
 """Far more than any text here has."""
 
 
-def byte_level_text() -> TokenizerText:
+def byte_level_tokenizer() -> Tokenizer:
     """Each byte, some words, and two special tokens of which the second one ends a text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {piece: token for token, piece in enumerate([*alphabet, *WORDS])}
@@ -45,12 +45,12 @@ def byte_level_text() -> TokenizerText:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken("<start>"), AddedToken("<end>")])
-    return TokenizerText(tokenizer, end_tokens=frozenset({tokenizer.get_vocab()["<end>"]}))
+    return tokenizer
 
 
-TEXT = byte_level_text()
-(END,) = TEXT.end_tokens
-START = END - 1
+TOKENIZER = byte_level_tokenizer()
+START, END = (TOKENIZER.get_vocab()[piece] for piece in ("<start>", "<end>"))
+TEXT = TokenizerText(TOKENIZER, end_tokens=frozenset({END}))
 GUIDES = Guides(TEXT)
 
 
@@ -98,6 +98,15 @@ def test_a_text_matches_its_regular_expression(seed: int) -> None:
 def test_a_text_is_one_of_its_choices(seed: int) -> None:
     choices = ["yes", "ye", "no\n", 'say "ä" \\ / 😀', "x"]
     assert drawn(Guide(GuideKind.CHOICE, json.dumps(choices)), seed) in choices
+
+
+@pytest.mark.parametrize("choice", ["no\n", 'say "ä" \\ / 😀', "x"])
+def test_every_choice_may_come(choice: str) -> None:
+    state = GUIDES.compile(Guide(GuideKind.CHOICE, json.dumps(["yes", choice]))).start()
+    for token in TEXT.encode(choice):
+        assert state.allowed_mask()[token]
+        state.advance(token)
+    assert state.is_complete
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -150,6 +159,14 @@ def test_an_end_token_ends_the_guide() -> None:
     *tokens, last = tokens_of(Guide(GuideKind.REGEX, "a+"), 3)
     assert last == END
     assert set(TEXT.decode(tokens)) == {"a"}
+
+
+def test_each_of_several_end_tokens_may_end_a_text() -> None:
+    text = TokenizerText(TOKENIZER, end_tokens=frozenset({START, END}))
+    state = Guides(text).compile(Guide(GuideKind.REGEX, "a*")).start()
+    assert {START, END} < set(np.flatnonzero(state.allowed_mask()).tolist())
+    state.advance(START)
+    assert state.is_complete
 
 
 def test_special_tokens_are_no_text() -> None:
