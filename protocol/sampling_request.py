@@ -39,6 +39,7 @@ CHOICES_MAX: Final = 1024
 
 _INT64_END = 2**63
 _NUMBER = re.compile(r"[+-]?(?:\d{1,32}\.?\d{0,32}|\.\d{1,32})(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,32}", re.ASCII)
 _TOKEN = re.compile(r"\d{1,19}", re.ASCII)
 _GUIDES: Final = ("guided_decoding", "structured_outputs")
 """The two names that vLLM has had for it."""
@@ -150,12 +151,13 @@ def _integers(
     def read(name: str, value: object) -> int:
         if isinstance(value, int) and not isinstance(value, bool):
             number = value
+        elif isinstance(value, str) and _INTEGER.fullmatch(value):
+            number = int(value)
         else:
             exact = _number(name, value, expected)
             if not exact.is_integer():
                 raise _fault(name, expected, value)
-            # A long integer in a string is one, whatever a double makes of it.
-            number = int(value) if type(value) is str and value.isdecimal() else int(exact)
+            number = int(exact)
         if not least <= number <= most:
             raise _fault(name, expected, value)
         return number

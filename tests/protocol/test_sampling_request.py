@@ -106,6 +106,11 @@ def test_strings_of_request_parameters_are_read_where_they_are_unambiguous() -> 
     assert json.loads(params.guide.source) == {"type": "integer"}
 
 
+@pytest.mark.parametrize("seed", [2**63 - 1, -(2**63) + 1])
+def test_a_long_integer_in_a_string_is_exact(seed: int) -> None:
+    assert parse_sampling_params({"seed": str(seed)}).seed == seed
+
+
 def test_an_integer_may_come_as_a_double_that_is_one() -> None:
     assert parse_sampling_params({"max_tokens": 5.0}).max_tokens == 5
 
