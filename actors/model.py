@@ -19,6 +19,7 @@ from ..backends.batch_strategy import BatchStrategy
 from ..backends.warmup import run_warmup, warmup_samples
 from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.latency_window import LatencyWindow
+from ..protocol.llm_statistics import LLM_BACKEND, LlmStatistics
 from ..protocol.metrics_config import first_response_buckets_ms
 from ..protocol.model_spec import ModelSpec
 from ..protocol.pb.inference import ModelConfig
@@ -333,6 +334,8 @@ def _statistics(definition: ModelDefinition, spec: ModelSpec) -> ModelStatistics
         statistics.latencies = LatencyWindow()
     if metrics.histogram_latencies and spec.decoupled:
         statistics.first_response = Histogram(first_response_buckets_ms(definition.config))
+    if definition.config.backend == LLM_BACKEND:
+        statistics.llm = LlmStatistics()
     return statistics
 
 

@@ -9,10 +9,13 @@ Source: the KServe v2 statistics extension; Triton's `nv_inference_*` metric fam
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from .errors import FailureReason
 from .latency_window import LatencyWindow
+
+if TYPE_CHECKING:
+    from .llm_statistics import LlmStatistics
 
 RESPONSE_KEYS_MAX: Final = 1024
 """Responses of a request that are counted apart, by their index; all later ones count with the last
@@ -118,6 +121,7 @@ class ModelStatistics:
       first_response: Milliseconds from the arrival of a request to its first response; None unless
         that is measured.
       latencies: The durations of recent requests; None unless they are remembered.
+      llm: What is counted beside that for a model that generates text; None for any other.
     """
 
     __slots__ = (
@@ -135,6 +139,7 @@ class ModelStatistics:
         "inference_count",
         "last_inference_ms",
         "latencies",
+        "llm",
         "pending_count",
         "queue",
         "responses",
@@ -160,6 +165,7 @@ class ModelStatistics:
         self.responses: dict[int, ResponseStatistics] = {}
         self.first_response: Histogram | None = None
         self.latencies: LatencyWindow | None = None
+        self.llm: LlmStatistics | None = None
 
     def record_success(
         self,
