@@ -18,6 +18,7 @@ from ..memory.response_cache import LocalCache
 from ..protocol.errors import FailureReason
 from ..protocol.metrics_config import MetricsConfig
 from ..protocol.statistics import Histogram, ModelStatistics
+from ._llm_metric_families import llm_families
 from ._metric_families import (
     CACHE_COUNTERS,
     COUNTERS,
@@ -132,6 +133,13 @@ class ModelCollector:
             ((labels, model.load_duration_s) for labels, model in models),
         )
         yield from self._latencies(counted)
+        yield from llm_families(
+            [
+                (labels, statistics.llm)
+                for labels, statistics in counted
+                if statistics.llm is not None
+            ]
+        )
         yield from _plain(PINNED_POOL_GAUGES, "gauge", [({}, None)])
         if self._system is not None and self._system.usage is not None:
             yield from _plain(SYSTEM_GAUGES, "gauge", [({}, self._system)])

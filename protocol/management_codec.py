@@ -12,8 +12,9 @@ from typing import Any, Protocol
 import orjson
 
 from .json_text import dump_json
+from .llm_statistics import LlmStatistics
 from .model_spec import InputSpec, ModelSpec, OutputSpec
-from .statistics import Duration, ModelStatistics
+from .statistics import Duration, Histogram, ModelStatistics
 
 
 class StatisticsEntry(Protocol):
@@ -116,7 +117,7 @@ def _tensor(tensor: InputSpec | OutputSpec) -> dict[str, Any]:
 
 def _statistics(entry: StatisticsEntry) -> dict[str, Any]:
     counted = entry.statistics
-    return {
+    shown = {
         "name": entry.name,
         "version": entry.version,
         "last_inference": counted.last_inference_ms,
@@ -154,6 +155,47 @@ def _statistics(entry: StatisticsEntry) -> dict[str, Any]:
         ],
         "memory_usage": [],
     }
+    if counted.llm is not None:
+        shown["llm_stats"] = _llm_statistics(counted.llm)
+    return shown
+
+
+def _llm_statistics(counted: LlmStatistics) -> dict[str, Any]:
+    engines = counted.totals()
+    return {
+        "first_token": _total(counted.first_token),
+        "inter_token": _total(counted.inter_token),
+        "queue": _total(counted.queue),
+        "request": _total(counted.request),
+        "step": _total(counted.step),
+        "prefill": _duration(counted.prefill),
+        "decode": _duration(counted.decode),
+        "sample": _duration(counted.sample),
+        "prompt_tokens": counted.prompt_tokens,
+        "cached_prompt_tokens": counted.cached_tokens,
+        "generated_tokens": counted.output_tokens,
+        "preemptions": counted.preemptions,
+        "finished_sequences": {
+            **{reason.value: count for reason, count in counted.finished.items()},
+            "error": counted.failed,
+        },
+        "cancelled_requests": {reason.value: count for reason, count in counted.cancelled.items()},
+        "sequences": {
+            "running": engines.running,
+            "waiting": engines.waiting,
+            "paused": engines.paused,
+        },
+        "kv_cache_bytes": {
+            "used": engines.kv_used_bytes,
+            "cached": engines.kv_cached_bytes,
+            "budget": engines.kv_budget_bytes,
+        },
+    }
+
+
+def _total(histogram: Histogram) -> dict[str, int]:
+    """Return a histogram of seconds as the extension shows durations."""
+    return {"count": sum(histogram.counts), "ns": round(histogram.sum * 1e9)}
 
 
 def _duration(duration: Duration) -> dict[str, int]:
