@@ -18,6 +18,7 @@ from ..protocol.http_request import HttpRequest
 from ..protocol.http_response import JSON_CONTENT_TYPE, HttpResponse
 from ..protocol.http_routes import Route, RouteName
 from ..protocol.json_codec import prints_much
+from ..protocol.load_report import FORMAT_HEADER, load_report
 from ..protocol.requests import InferRequest, InferResponse, Parameters
 from ._http_sampling import sample_request
 from .http_api import CODEC_THREADS_MAX, OFFLOAD_BYTES_MIN, HttpMethod, refused
@@ -77,12 +78,12 @@ class GenerateMethods:
 
     async def _only_response(self, request: HttpRequest, route: Route) -> Answer:
         try:
-            reply = await self._submit(request, route)
+            version, reply = await self._submit(request, route)
         except RequestError as error:
             return refused(error)
         try:
-            response = await _exactly_one(reply)
-            return HttpResponse(200, [JSON_CONTENT_TYPE], await self._encode(response, reply))
+            body = await self._encode(await _exactly_one(reply), reply)
+            return HttpResponse(200, [JSON_CONTENT_TYPE, *_load_report(request, version)], body)
         except RequestError as error:
             return refused(error)
         finally:
@@ -91,18 +92,19 @@ class GenerateMethods:
     async def _all_responses(self, request: HttpRequest, route: Route) -> Answer:
         """Begin a stream; its status is that of the first response, so that has to be there."""
         try:
-            reply = await self._submit(request, route)
+            version, reply = await self._submit(request, route)
         except RequestError as error:
             return refused(error)
         stream = _EventStream(reply, self._encode)
         try:
             await stream.begin()
+            stream.headers += _load_report(request, version)
         except BaseException:
             stream.close()
             raise
         return stream
 
-    async def _submit(self, request: HttpRequest, route: Route) -> Reply:
+    async def _submit(self, request: HttpRequest, route: Route) -> tuple[ModelVersion, Reply]:
         arrived_s = trio.current_time()
         version = self._router.table.find(route.model, route.version)
         try:
@@ -120,7 +122,7 @@ class GenerateMethods:
             raise
         if self._tracing.active:
             sample_request(self._tracing, request, infer)
-        return submit(version, infer, arrived_s)
+        return version, submit(version, infer, arrived_s)
 
     def _decode(self, request: HttpRequest, route: Route, version: ModelVersion) -> InferRequest:
         infer = decode_generate(
@@ -141,6 +143,10 @@ class GenerateMethods:
         if not prints_much(response, reply.request):
             return encode_generate(response)
         return await trio.to_thread.run_sync(encode_generate, response, limiter=self._codec_threads)
+
+
+def _load_report(request: HttpRequest, version: ModelVersion) -> list[tuple[bytes, bytes]]:
+    return load_report(request.headers.get(FORMAT_HEADER, b""), version.statistics.llm)
 
 
 async def _exactly_one(reply: Reply) -> InferResponse:

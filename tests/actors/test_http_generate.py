@@ -10,6 +10,7 @@ import pytest
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.http_client import HttpClient, infer_bytes, request_bytes
+from tests.support.llm_counting import counted_llm
 from tests.support.memory_server import memory_server, write_models
 from tritrio.actors._response_gate import RESPONSES_WAITING_MAX
 
@@ -214,3 +215,32 @@ async def test_a_client_of_http_1_0_reads_to_the_end_of_the_connection(
         assert client.buffer == (b'data: {"NUMBER":0,"model_name":"count","model_version":"1"}\n\n')
         client.buffer = b""
         await client.closed()
+
+
+@pytest.mark.parametrize("call", ["generate", "generate_stream"])
+async def test_the_load_of_a_model_with_kv_state_is_in_the_header_that_asks_for_it(
+    autojump_clock: MockClock, counting: Path, call: str
+) -> None:
+    async with memory_server(counting) as server:
+        server.core.router.table.find("count", "").statistics.llm = counted_llm()
+        client = server.http()
+        named = '{"kv_cache_utilization":0.25,"max_token_capacity":80}'
+        for model, asked, report in (
+            ("count", "json", f'JSON {{"named_metrics":{named}}}'),
+            ("count", "csv", None),
+            ("plain", "json", None),
+        ):
+            members = {"COUNT": 1} if model == "count" else {"INPUT0": [1]}
+            client.send(
+                request_bytes(
+                    f"/v2/models/{model}/{call}",
+                    orjson.dumps(members),
+                    headers=[f"Endpoint-Load-Metrics-Format: {asked}"],
+                )
+            )
+            if call == "generate":
+                headers = (await client.response()).headers
+            else:
+                headers = (await client.head()).headers
+                assert len(await events(client)) == 1
+            assert headers.get("endpoint-load-metrics") == report
