@@ -1,0 +1,172 @@
+"""The chat with questions from a pipe, and what it says when there is no answer."""
+
+from __future__ import annotations
+
+import io
+from http.server import BaseHTTPRequestHandler
+from typing import TypeAlias
+
+import pytest
+
+from tests.support.chat_server import (
+    Respond,
+    begin_stream,
+    chat_server,
+    free_port,
+    send_chunk,
+    send_document,
+    streams,
+    text_event,
+)
+from tritrio.chat.program import main
+
+Outcome: TypeAlias = tuple[int, str, str]
+DONE = b"data: [DONE]\n\n"
+HELLO = streams(text_event("Hello"), text_event(" there"), DONE)
+
+
+@pytest.fixture
+def chat(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Chat:
+    return Chat(monkeypatch, capsys)
+
+
+class Chat:
+    """Runs the program; returns its exit code, what it printed and what it complained about."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, url: str, *arguments: str, questions: str = "Who?\n") -> Outcome:
+        stdin = io.TextIOWrapper(io.BytesIO(questions.encode()), encoding="utf-8")
+        self._monkeypatch.setattr("sys.stdin", stdin)
+        code = main(["--url", url, *arguments])
+        printed = self._capsys.readouterr()
+        return code, printed.out, printed.err
+
+    def error(self, respond: Respond) -> str:
+        """What it complains about, on one line, after it printed nothing."""
+        with chat_server(respond) as server:
+            code, out, err = self(server.url)
+        assert (code, out) == (1, "")
+        assert err.count("\n") == 1
+        return err.replace(server.url, "URL").removeprefix("tritrio chat: ").removesuffix("\n")
+
+
+def test_each_line_is_a_question_that_knows_those_before_it(chat: Chat) -> None:
+    with chat_server(HELLO, models=["first", "second"]) as server:
+        assert chat(server.url, questions="Who?\n\n  Größe?  \n") == (
+            0,
+            "Hello there\nHello there\n",
+            "",
+        )
+    question = {"role": "user", "content": "Who?"}
+    assert server.bodies == [
+        {"model": "first", "messages": [question], "stream": True},
+        {
+            "model": "first",
+            "messages": [
+                question,
+                {"role": "assistant", "content": "Hello there"},
+                {"role": "user", "content": "Größe?"},
+            ],
+            "stream": True,
+        },
+    ]
+    assert "Authorization" not in server.headers
+
+
+def test_options_are_in_the_request(chat: Chat) -> None:
+    options = ["--model=m", "--api-key=k", "--system=Be brief.", "--temperature=0"]
+    with chat_server(HELLO, models=()) as server:
+        code, _, _ = chat(f"{server.url}/v1/", *options, "--max-tokens=5")
+    assert code == 0
+    assert server.headers["Authorization"] == "Bearer k"
+    (body,) = server.bodies
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("m", 0.0, 5)
+    assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+
+
+def test_characters_may_be_split_anywhere(chat: Chat) -> None:
+    stream = text_event("süß 🌊") + text_event("!") + DONE
+    with chat_server(streams(*(stream[at : at + 1] for at in range(len(stream))))) as server:
+        assert chat(server.url) == (0, "süß 🌊!\n", "")
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "error"),
+    [
+        (
+            401,
+            {"error": {"message": "expected a key"}},
+            "401 Unauthorized: expected a key",
+        ),
+        (404, {"error": {"message": "no model\n'm'"}}, "404 Not Found: no model 'm'"),
+        (503, b"<html>busy</html>", "503 Service Unavailable"),
+    ],
+)
+def test_a_refusal_is_one_line(chat: Chat, status: int, document: object, error: str) -> None:
+    def respond(handler: BaseHTTPRequestHandler) -> None:
+        send_document(handler, status, document)
+
+    assert chat.error(respond) == f"URL answered {error}"
+
+
+def test_a_server_that_hangs_up_is_one_line(chat: Chat) -> None:
+    def respond(handler: BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+
+    assert chat.error(respond).startswith("the server at URL went away: Remote end closed")
+
+
+def test_what_there_is_of_an_answer_is_printed_before_what_ended_it(chat: Chat) -> None:
+    def breaks(handler: BaseHTTPRequestHandler) -> None:
+        begin_stream(handler)
+        send_chunk(handler, text_event("Hel"))
+        handler.close_connection = True
+
+    failure = b'data: {"error": {"message": "out of memory"}}\n\n'
+    for respond, error in (
+        (breaks, "the server went away before the answer was complete"),
+        (streams(text_event("Hel"), failure), "out of memory"),
+    ):
+        with chat_server(respond) as server:
+            assert chat(server.url) == (1, "Hel\n", f"tritrio chat: {error}\n")
+
+
+def test_without_a_server_or_a_model_it_says_so(chat: Chat) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    refused = f"tritrio chat: no server answers at {url}: Connection refused\n"
+    assert chat(url) == (1, "", refused)
+    with chat_server(HELLO, models=()) as server:
+        none = f"tritrio chat: the server at {server.url} has no model to chat with\n"
+        assert chat(server.url) == (1, "", none)
+        code, _, err = chat(f"{server.url}/elsewhere")
+        assert (code, err) == (
+            1,
+            f"tritrio chat: {server.url}/elsewhere answered 404 Not Found\n",
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (
+            ["--url", "host:8000"],
+            "expected --url to be http://HOST:PORT, got 'host:8000'",
+        ),
+        (["--url", "http://h:x"], "expected --url to be http://HOST:PORT, got 'http://h:x'"),
+        (["--api-key", "ü"], "expected --api-key to be of printable ASCII characters"),
+        (["--max-tokens", "x"], "argument --max-tokens: invalid int value: 'x'"),
+        (["--models", "x"], "unrecognized arguments: --models x"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
+) -> None:
+    try:
+        code: object = main(arguments)
+    except SystemExit as left:
+        code = left.code
+    assert code == 1
+    assert capsys.readouterr().err == f"tritrio chat: {error}\n"
