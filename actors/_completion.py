@@ -10,6 +10,7 @@ import time
 from typing import TypeAlias, final
 
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
+from ..protocol.llm_statistics import CancelReason
 from ..protocol.requests import InferResponse
 from ..protocol.statistics import ModelStatistics
 from ..protocol.tensors import Tensor
@@ -83,11 +84,20 @@ class Completion:
 
     def refuse_pending(self, infer: Infer, error: RequestError, now_s: float) -> None:
         """End a request that waits in a queue."""
+        if error is STOPPING:
+            self._count_cancellation(CancelReason.SHUTDOWN)
         self.statistics.pending_count -= 1
         self.refuse(infer, error, now_s)
 
+    def expire_pending(self, infer: Infer, error: RequestError, now_s: float) -> None:
+        """End a request that has waited too long in a queue."""
+        self._count_cancellation(CancelReason.QUEUE_TIMEOUT)
+        self.refuse_pending(infer, error, now_s)
+
     def drop_pending(self, infer: Infer, now_s: float) -> None:
         """End a request in a queue that nobody waits for any more."""
+        expired = now_s >= infer.reply.expires_s
+        self._count_cancellation(CancelReason.DEADLINE if expired else CancelReason.CLIENT)
         self.refuse_pending(infer, _CANCELLED, now_s)
 
     def drop(self, infer: Infer, now_s: float, states: States | None = None) -> None:
@@ -191,6 +201,10 @@ class Completion:
         else:
             for earlier, released in self._order.respond(infer, response):
                 earlier.reply.send(released)
+
+    def _count_cancellation(self, reason: CancelReason) -> None:
+        if self.statistics.llm is not None:
+            self.statistics.llm.record_cancellation(reason)
 
     def _count_failure(self, infer: Infer, error: RequestError, now_s: float) -> None:
         self.statistics.last_inference_ms = time.time_ns() // 1_000_000

@@ -273,7 +273,7 @@ class Batcher:
         """Do what is due: refuse what timed out, hand out what is ripe."""
         policy = self._policy
         for infer in policy.expire(now_s):
-            self._completion.refuse_pending(infer, _timed_out(infer, now_s), now_s)
+            self._completion.expire_pending(infer, _timed_out(infer, now_s), now_s)
         splits = policy.shape_splits
         take_s = inf if self._stopping else now_s
         while self._idle:

@@ -161,6 +161,7 @@ class InferStream:
                     entry.reply = submit(version, request, now_s)
                 else:
                     entry.reply = await require(self._regions).submit(version, request, now_s)
+                entry.reply.expires_s = self._stream.deadline_s
             except RequestError as error:
                 if error.code is ErrorCode.INTERNAL:
                     self._end_with(error)  # not a ModelInferRequest at all

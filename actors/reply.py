@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from time import perf_counter_ns
 from typing import final
 
@@ -32,6 +33,7 @@ class Reply:
 
     Attributes:
       request: The request the responses belong to.
+      expires_s: When the receiver stops waiting, in clock seconds; set by one that knows.
       on_close: Called once when the receiver closes before the final response; set by the holder
         that wants to drop the request at once.
       on_receive: Called for each response when the receiver takes it; set by a holder that keeps
@@ -40,10 +42,20 @@ class Reply:
         waits for more than this reply. It must neither raise nor wait.
     """
 
-    __slots__ = ("_done", "_responses", "_waiter", "notify", "on_close", "on_receive", "request")
+    __slots__ = (
+        "_done",
+        "_responses",
+        "_waiter",
+        "expires_s",
+        "notify",
+        "on_close",
+        "on_receive",
+        "request",
+    )
 
     def __init__(self, request: InferRequest) -> None:
         self.request = request
+        self.expires_s = inf
         self.on_close: Callable[[], None] | None = None
         self.on_receive: Callable[[], None] | None = None
         self.notify: Callable[[], None] | None = None

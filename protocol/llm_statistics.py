@@ -41,6 +41,8 @@ class CancelReason(Enum):
     """The deadline that its client set for the call passed."""
     QUEUE_TIMEOUT = "queue_timeout"
     """It waited longer for its admission than its queue policy or itself allows."""
+    SLOW_READER = "slow_reader"
+    """Its client took no response for too long, while others could have had its row."""
     SHUTDOWN = "shutdown"
     """The model or the server stopped."""
 

@@ -58,6 +58,7 @@ def test_every_figure_has_its_series() -> None:
         'cancelled_requests_total,reason="client"': 2,
         'cancelled_requests_total,reason="deadline"': 0,
         'cancelled_requests_total,reason="queue_timeout"': 0,
+        'cancelled_requests_total,reason="slow_reader"': 0,
         'cancelled_requests_total,reason="shutdown"': 0,
         'step_time_seconds_total,part="prefill"': 0.003,
         'step_time_seconds_total,part="decode"': 0,
@@ -104,7 +105,13 @@ def test_the_statistics_have_a_member_of_the_same_figures() -> None:
         "generated_tokens": 3,
         "preemptions": 1,
         "finished_sequences": {"stop": 0, "length": 1, "error": 1},
-        "cancelled_requests": {"client": 2, "deadline": 0, "queue_timeout": 0, "shutdown": 0},
+        "cancelled_requests": {
+            "client": 2,
+            "deadline": 0,
+            "queue_timeout": 0,
+            "slow_reader": 0,
+            "shutdown": 0,
+        },
         "sequences": {"running": 7, "waiting": 4, "paused": 2},
         "kv_cache_bytes": {"used": 200, "cached": 100, "budget": 800},
     }

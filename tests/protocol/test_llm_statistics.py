@@ -38,6 +38,7 @@ def test_ends_without_a_complete_text_are_counted_by_their_kind_and_take_no_time
         CancelReason.CLIENT: 2,
         CancelReason.DEADLINE: 0,
         CancelReason.QUEUE_TIMEOUT: 0,
+        CancelReason.SLOW_READER: 0,
         CancelReason.SHUTDOWN: 1,
     }
     assert observed(counted.request) == (0, 0.0)
