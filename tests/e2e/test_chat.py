@@ -99,7 +99,8 @@ def test_ctrl_c_stops_an_answer_and_then_leaves(tmp_path: Path) -> None:
         assert shown.process.wait(LIMIT_S) == 0
 
 
-def test_a_failure_does_not_end_the_chat(tmp_path: Path) -> None:
+@pytest.mark.parametrize("leaves", [b"\x04", b"/quit\n"])
+def test_a_failure_does_not_end_the_chat(tmp_path: Path, leaves: bytes) -> None:
     failure = b'data: {"error": {"message": "out of memory"}}\n\n'
     with (
         chat_server(streams(failure)) as server,
@@ -114,5 +115,11 @@ def test_a_failure_does_not_end_the_chat(tmp_path: Path) -> None:
         shown.expect(b"Once.")
         assert [message["content"] for message in server.bodies[1]["messages"]] == ["Again"]
         shown.expect(b"> ")
-        shown.type(b"\x04")
+        shown.type(b"/reset\n")
+        shown.expect(b"> ")
+        shown.type(b"Anew\n")
+        shown.expect(b"Once.")
+        assert [message["content"] for message in server.bodies[2]["messages"]] == ["Anew"]
+        shown.expect(b"> ")
+        shown.type(leaves)
         assert shown.process.wait(LIMIT_S) == 0
