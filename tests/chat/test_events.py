@@ -51,7 +51,9 @@ def test_an_answer_is_the_text_of_its_parts_up_to_the_end() -> None:
         "[DONE]",
         part(content="never"),
     ]
-    assert list(answer_text(data)) == ["Hello", " there"]
+    coming = iter(data)
+    assert list(answer_text(coming)) == ["Hello", " there"]
+    assert list(coming) == []  # a server whose last bytes nobody takes thinks that its client left
 
 
 @pytest.mark.parametrize(
