@@ -68,7 +68,7 @@ class TokenChain:
         low, high = 0, end // KV_BLOCK_TOKENS
         while low < high:
             middle = (low + high + 1) // 2
-            if self._hashes[middle - 1] == other._hashes[middle - 1]:  # noqa: SLF001 - own class
+            if self._hashes[middle - 1] == other._hashes[middle - 1]:
                 low = middle
             else:
                 high = middle - 1
@@ -182,7 +182,7 @@ class KvSlots:
         return self._rows[row].live
 
     def fits(self, tokens: int, *, spare_blocks: int = 0) -> bool:
-        """Return whether a new sequence of so many tokens has room, without cached state if need be.
+        """Return whether there is room for a new sequence, if need be in place of cached state.
 
         Args:
           tokens: How many it has.
@@ -225,8 +225,8 @@ class KvSlots:
             if not row.tokens:
                 continue
             common = chain.common_tokens(row.chain, min(tokens_max, row.tokens))
-            if common < KV_BLOCK_TOKENS and (row.live or common == 0):
-                continue  # a copy of less than a block is no gain
+            if common < KV_BLOCK_TOKENS:
+                continue  # no gain that is worth a copy, or what else the row holds
             found = (common, not row.live, common - row.tokens)
             if source is None or found > best:
                 source, best = index, found
@@ -244,7 +244,7 @@ class KvSlots:
             assert spare is not None, "every row is in use"
             return spare
         lost = rows[source].tokens - common
-        if spare is None or common < KV_BLOCK_TOKENS or lost < KV_BLOCK_TOKENS:
+        if spare is None or lost < KV_BLOCK_TOKENS:
             return source
         other = rows[spare]
         both = self._used_blocks + self._cached_blocks - other.blocks + blocks

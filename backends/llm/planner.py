@@ -6,19 +6,17 @@ continuous batching of vLLM's scheduler, with rows in place of pages.
 
 from __future__ import annotations
 
-from bisect import insort
-from operator import attrgetter
-from typing import Final
+from typing import Final, final
 
-from ...memory.kv_slots import KV_BLOCK_TOKENS, KvSlots
+from ...memory.kv_slots import KvPlace
 from ...protocol.errors import RequestError, invalid_argument
+from ._planner_rows import RowAllocator
 from ._planner_sequence import Sequence, SequenceFacts
 from .steps import (
     Decode,
     EngineLimits,
     Prefill,
     RowCopy,
-    RowSwap,
     SequenceStart,
     StepPlan,
     StepResult,
@@ -28,17 +26,8 @@ from .steps import (
 PREFILL_TOKENS_MIN: Final = 1
 """Prompt tokens of a step in which sequences that go on take all others: a prompt never starves."""
 
-PREFIX_WAIT_STEPS_MAX: Final = 128
-"""Steps for which a sequence waits for another one to read what both begin with: 64 k tokens in
-parts of 512. Behind that it reads for itself, whatever keeps the other one."""
 
-SWAPS_PER_STEP_MAX: Final = 1
-"""Rows that change places in one step: each costs about as much as a token of every sequence, and a
-gap costs that much only over several steps."""
-
-_by_rank = attrgetter("rank")
-
-
+@final
 class StepPlanner:
     """Plans the steps of one instance; one step at a time.
 
@@ -54,50 +43,36 @@ class StepPlanner:
     Attributes:
       prefix_query_tokens: Prompt tokens that were looked for in the state there was.
       prefix_hit_tokens: Those that were found.
-      preemptions: How often a sequence gave up its row for others.
       prompt_tokens_computed: Tokens read in parts of prompts, after a preemption again.
     """
 
     def __init__(self, limits: EngineLimits) -> None:
         self.prefix_query_tokens = 0
         self.prefix_hit_tokens = 0
-        self.preemptions = 0
         self.prompt_tokens_computed = 0
         self._limits = limits
-        self._arrivals = 0
-        self._step = 0
-        self._clear()
+        self._rows = RowAllocator(limits)
         # The last token takes no state.
-        self._tokens_max = min(limits.tokens_per_row, self._kv.state_tokens_max + 1)
-
-    def _clear(self) -> None:
-        limits = self._limits
-        self._kv = KvSlots(
-            rows=limits.rows,
-            tokens_per_row=limits.tokens_per_row,
-            bytes_per_token=limits.kv_bytes_per_token,
-            budget_bytes=limits.kv_budget_bytes,
-            prefix_caching=limits.prefix_caching,
-        )
+        self._tokens_max = min(limits.tokens_per_row, self._rows.kv.state_tokens_max + 1)
         self._sequences: dict[int, Sequence] = {}
         self._ended: dict[int, Sequence] = {}
-        self._rows: dict[int, Sequence] = {}
-        self._waiting: list[Sequence] = []  # by rank
         self._leaves: list[int] = []
+        self._arrivals = 0
+        self._step = 0
         self._under_way: StepPlan | None = None
 
     def __repr__(self) -> str:
-        return f"<StepPlanner {self.running} running, {self.waiting} waiting, {self._kv!r}>"
+        return f"<StepPlanner {self.running} running, {self.waiting} waiting, {self._rows.kv!r}>"
 
     @property
     def running(self) -> int:
         """Sequences with a row, paused ones included."""
-        return len(self._rows)
+        return len(self._rows.holders)
 
     @property
     def waiting(self) -> int:
         """Sequences without a row."""
-        return len(self._waiting)
+        return len(self._rows.waiting)
 
     @property
     def paused(self) -> int:
@@ -105,14 +80,19 @@ class StepPlanner:
         return sum(sequence.paused for sequence in self._sequences.values())
 
     @property
+    def preemptions(self) -> int:
+        """How often a sequence gave up its row for others."""
+        return self._rows.preemptions
+
+    @property
     def kv_used_bytes(self) -> int:
         """Bytes charged for sequences with a row: for all of their tokens, in whole blocks."""
-        return self._kv.used_bytes
+        return self._rows.kv.used_bytes
 
     @property
     def kv_cached_bytes(self) -> int:
         """Bytes charged for state that no sequence uses now."""
-        return self._kv.cached_bytes
+        return self._rows.kv.cached_bytes
 
     @property
     def kv_budget_bytes(self) -> int:
@@ -145,7 +125,7 @@ class StepPlanner:
         )
         self._arrivals += 1
         self._sequences[start.id] = sequence
-        insort(self._waiting, sequence, key=_by_rank)
+        self._rows.wait(sequence)
 
     def _fault(self, tokens: int) -> RequestError | None:
         if not tokens:
@@ -157,9 +137,10 @@ class StepPlanner:
                 f" {most} that the model can take: {most - 1} are left for a prompt"
             )
         if tokens >= self._tokens_max:
+            charge_bytes = self._rows.kv.charge_bytes(tokens)
             return invalid_argument(
-                f"the state of the prompt's {tokens} tokens takes {self._kv.charge_bytes(tokens)}"
-                f" bytes, more than the {self._limits.kv_budget_bytes} that the model has for it"
+                f"the state of the prompt's {tokens} tokens takes {charge_bytes} bytes, more than"
+                f" the {self._limits.kv_budget_bytes} that the model has for it"
             )
         return None
 
@@ -196,10 +177,12 @@ class StepPlanner:
         assert self._under_way is None, "one step at a time"
         self._ended.clear()
         self._step += 1
-        swaps = self._swaps()
-        self._make_room()
-        copies = self._admit(now_s)
-        going = sorted((each for each in self._rows.values() if each.runs), key=attrgetter("row"))
+        swaps = self._rows.close_gaps()
+        self._rows.make_room()
+        admitted = self._rows.admit()
+        for sequence, place in admitted:
+            self._note_admission(sequence, place, now_s)
+        going = [each for _, each in sorted(self._rows.holders.items()) if each.runs]
         decodes = tuple(
             Decode(each.id, row, each.chain.tokens[-1], each.computed)
             for each in going
@@ -212,7 +195,11 @@ class StepPlanner:
             joins=joins,
             leaves=tuple(self._leaves),
             swaps=swaps,
-            copies=copies,
+            copies=tuple(
+                RowCopy(place.source, place.row, place.tokens)
+                for _, place in admitted
+                if place.source is not None
+            ),
             decodes=decodes,
             idle_rows=self._idle_rows(decodes),
             prefills=prefills,
@@ -220,131 +207,16 @@ class StepPlanner:
         self._leaves.clear()
         return self._under_way
 
-    def _swaps(self) -> tuple[RowSwap, ...]:
-        """Let the highest rows that run take the place of lower ones that do not."""
-        if not self._limits.contiguous or any(not each.paused for each in self._waiting):
-            return ()
-        swaps = []
-        for _ in range(SWAPS_PER_STEP_MAX):
-            running = {row for row, sequence in self._rows.items() if sequence.runs}
-            highest = max(running, default=0)
-            lowest = next((row for row in range(highest) if row not in running), None)
-            if lowest is None:
-                break
-            kv, rows = self._kv, self._rows
-            swaps.append(RowSwap(lowest, highest, kv.tokens_in(lowest), kv.tokens_in(highest)))
-            kv.swap(lowest, highest)
-            moved = {lowest: rows.pop(highest)}
-            if lowest in rows:
-                moved[highest] = rows.pop(lowest)
-            for row, sequence in moved.items():
-                sequence.row = row
-                rows[row] = sequence
-        return tuple(swaps)
-
-    def _make_room(self) -> None:
-        """See that the state of each sequence that goes on has room for one more token."""
-        going = [each for each in self._rows.values() if each.runs and each.decodes]
-        going.sort(key=_by_rank)
-        for sequence in going:
-            while sequence.row is not None and not self._kv.reserve(
-                sequence.row, len(sequence.chain.tokens)
-            ):
-                self._preempt(self._victim(sequence))
-
-    def _victim(self, needy: Sequence) -> Sequence:
-        """Return who gives up its row for another: the last one by rank.
-
-        If that is the needy one itself, it goes before it does so only if none is paused: nobody
-        waits for a client that does not read.
-        """
-        last = max(self._rows.values(), key=_by_rank)
-        if last is not needy:
-            return last
-        paused = (each for each in self._rows.values() if each.paused)
-        return max(paused, key=_by_rank, default=needy)
-
-    def _preempt(self, sequence: Sequence) -> None:
-        self.preemptions += 1
-        self._give_up_row(sequence, keep=True)
-        insort(self._waiting, sequence, key=_by_rank)
-
-    def _give_up_row(self, sequence: Sequence, *, keep: bool) -> None:
-        assert sequence.row is not None, "it has none"
-        self._kv.release(sequence.row, keep=keep)
-        del self._rows[sequence.row]
-        sequence.row = None
-        sequence.computed = 0
-
-    def _admit(self, now_s: float) -> tuple[RowCopy, ...]:
-        """Give rows to those that wait, strictly by rank.
-
-        One that is held back for what another one reads keeps a row free for itself.
-        """
-        copies: list[RowCopy] = []
-        index = held_back = 0
-        while index < len(self._waiting):
-            sequence = self._waiting[index]
-            if sequence.paused:
-                index += 1
-            elif not self._has_room(sequence, held_back):
-                if not self._oust_paused():
-                    break
-            elif self._is_being_read(sequence):
-                sequence.held_back += 1
-                held_back += 1
-                index += 1
-            else:
-                del self._waiting[index]
-                self._take_row(sequence, copies, now_s)
-        return tuple(copies)
-
-    def _has_room(self, sequence: Sequence, rows_kept: int) -> bool:
-        # A block for each of the others, lest the next steps take back what is given now.
-        return self._kv.free_rows > rows_kept and self._kv.fits(
-            len(sequence.chain.tokens), spare_blocks=len(self._rows)
-        )
-
-    def _oust_paused(self) -> bool:
-        """Make the last paused sequence give up its row, if no other could make room in time."""
-        if not self._rows or any(each.runs for each in self._rows.values()):
-            return False
-        self._preempt(max(self._rows.values(), key=_by_rank))
-        return True
-
-    def _is_being_read(self, sequence: Sequence) -> bool:
-        """Whether it is worth to wait for another one that reads the same beginning."""
-        if not self._limits.prefix_caching or sequence.held_back >= PREFIX_WAIT_STEPS_MAX:
-            return False
-        tokens_max = len(sequence.chain.tokens) - 1
-        common = max(
-            (
-                sequence.chain.common_tokens(other.chain, tokens_max)
-                for other in self._rows.values()
-                if other.runs and not other.decodes
-            ),
-            default=0,
-        )
-        if common < KV_BLOCK_TOKENS:
-            return False
-        cached = self._kv.prefix_tokens(sequence.chain)
-        return common // KV_BLOCK_TOKENS > cached // KV_BLOCK_TOKENS
-
-    def _take_row(self, sequence: Sequence, copies: list[RowCopy], now_s: float) -> None:
-        place = self._kv.take(sequence.chain)
-        if place.source is not None:
-            copies.append(RowCopy(place.source, place.row, place.tokens))
-        sequence.row = place.row
-        sequence.computed = place.tokens
+    def _note_admission(self, sequence: Sequence, place: KvPlace, now_s: float) -> None:
         sequence.turn = 2 * self._step
-        self._rows[place.row] = sequence
         facts = sequence.facts
-        if facts.admitted_s is None:
-            facts.admitted_s = now_s
-            facts.cached_tokens = place.tokens
-            if self._limits.prefix_caching:
-                self.prefix_query_tokens += len(sequence.start.prompt)
-                self.prefix_hit_tokens += place.tokens
+        if facts.admitted_s is not None:
+            return  # again, after a preemption
+        facts.admitted_s = now_s
+        facts.cached_tokens = place.tokens
+        if self._limits.prefix_caching:
+            self.prefix_query_tokens += len(sequence.start.prompt)
+            self.prefix_hit_tokens += place.tokens
 
     def _prefills(
         self, readers: list[Sequence], decodes: int
@@ -377,7 +249,7 @@ class StepPlanner:
             return {}
         busy = {decode.row for decode in decodes}
         rows = range(decodes[-1].row)
-        return {row: self._kv.tokens_in(row) for row in rows if row not in busy}
+        return {row: self._rows.kv.tokens_in(row) for row in rows if row not in busy}
 
     def commit(self, plan: StepPlan, result: StepResult, now_s: float) -> list[TokenEvent]:
         """Take what became of a step, and return what that means for each sequence with news.
@@ -403,7 +275,7 @@ class StepPlanner:
                 continue
             assert sequence.row is not None, "rows are given up between steps only"
             sequence.computed += count
-            self._kv.fill(sequence.row, sequence.computed)
+            self._rows.kv.fill(sequence.row, sequence.computed)
             if samples:
                 event = sequence.choose(result.choices[sequence_id], now_s)
                 if event.finish is not None:
@@ -418,21 +290,23 @@ class StepPlanner:
         whether the sampler has met them or not.
         """
         self._finish_step(plan)
-        ids = [part.sequence_id for part in (*plan.decodes, *plan.prefills)]
+        ids = [each.sequence_id for each in plan.decodes]
+        ids += [each.sequence_id for each in plan.prefills]
         failed = [self._sequences[each] for each in ids if each in self._sequences]
         for sequence in failed:
             self._end(sequence, keep=False)
-        for sequence in list(self._rows.values()):
-            self._give_up_row(sequence, keep=False)
-            insort(self._waiting, sequence, key=_by_rank)
-        self._kv.clear_cached()
+        self._rows.lose_state()
         return [TokenEvent(sequence.id, None, fault=fault) for sequence in failed]
 
     def reset(self, fault: str) -> list[TokenEvent]:
         """Take that the instance is lost with all that it knew: every sequence ends."""
-        events = [TokenEvent(sequence_id, None, fault=fault) for sequence_id in self._sequences]
-        self._clear()
-        return events
+        ended = list(self._sequences.values())
+        for sequence in ended:
+            self._end(sequence, keep=False)
+        self._rows.kv.clear_cached()
+        self._leaves.clear()
+        self._under_way = None
+        return [TokenEvent(sequence.id, None, fault=fault) for sequence in ended]
 
     def _finish_step(self, plan: StepPlan) -> None:
         assert plan is self._under_way, "this step is not under way"
@@ -441,9 +315,6 @@ class StepPlanner:
     def _end(self, sequence: Sequence, *, keep: bool = True) -> None:
         del self._sequences[sequence.id]
         self._ended[sequence.id] = sequence
-        if sequence.row is None:
-            self._waiting.remove(sequence)
-        else:
-            self._give_up_row(sequence, keep=keep)
+        self._rows.drop(sequence, keep=keep)
         if sequence.joined:
             self._leaves.append(sequence.id)
