@@ -231,9 +231,7 @@ def test_live_rows_do_not_give_way() -> None:
 
 
 def test_state_without_bytes_is_not_charged() -> None:
-    kv = KvSlots(
-        rows=1, tokens_per_row=64, bytes_per_token=0, budget_bytes=0, prefix_caching=True
-    )
+    kv = KvSlots(rows=1, tokens_per_row=64, bytes_per_token=0, budget_bytes=0, prefix_caching=True)
     assert kv.state_tokens_max == 64
     assert kv.fits(64, spare_blocks=1000)
     row = cache(kv, chain((1, 64)))
