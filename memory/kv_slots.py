@@ -56,10 +56,18 @@ class TokenChain:
             hashes.append(previous)
 
     def common_tokens(self, other: TokenChain, tokens_max: int) -> int:
-        """Return with how many equal tokens both begin, `tokens_max` at most.
+        """Return with how many equal tokens both begin, `tokens_max` at most."""
+        common = self.likely_common_tokens(other, tokens_max)
+        if self.tokens[:common] == other.tokens[:common]:
+            return common
+        pairs = enumerate(zip(self.tokens, other.tokens, strict=False))
+        return next(index for index, (mine, others) in pairs if mine != others)
+
+    def likely_common_tokens(self, other: TokenChain, tokens_max: int) -> int:
+        """Return with how many equal tokens both begin as far as hashes tell; fast.
 
         Each hash stands for all tokens before it, so that bisection finds the last equal one. They
-        may collide, if somebody wants them to: what is found is compared token by token.
+        collide if somebody wants them to: never use state for which this is the only evidence.
         """
         mine, others = self.tokens, other.tokens
         end = min(tokens_max, len(mine), len(others))
@@ -73,8 +81,6 @@ class TokenChain:
             else:
                 high = middle - 1
         start = low * KV_BLOCK_TOKENS
-        if mine[:start] != others[:start]:
-            start = 0
         while start < end and mine[start] == others[start]:
             start += 1
         return start
@@ -215,22 +221,26 @@ class KvSlots:
         return KvPlace(target, common, None if source == target else source)
 
     def _best_source(self, chain: TokenChain) -> tuple[int | None, int]:
-        """Return which row has the most of a sequence's beginning, and how many tokens of it."""
+        """Return which row has the most of a sequence's beginning, and how many tokens of it.
+
+        Where hashes mislead, this is not the best one, but what is returned is there.
+        """
         if not self._prefix_caching:
             return None, 0
         tokens_max = len(chain.tokens) - 1
-        best: tuple[int, bool, int] = (0, False, 0)
+        best = (0, False, 0)
         source = None
         for index, row in enumerate(self._rows):
-            if not row.tokens:
-                continue
-            common = chain.common_tokens(row.chain, min(tokens_max, row.tokens))
+            common = chain.likely_common_tokens(row.chain, min(tokens_max, row.tokens))
             if common < KV_BLOCK_TOKENS:
                 continue  # no gain that is worth a copy, or what else the row holds
             found = (common, not row.live, common - row.tokens)
             if source is None or found > best:
                 source, best = index, found
-        return source, best[0]
+        if source is None:
+            return None, 0
+        common = chain.common_tokens(self._rows[source].chain, best[0])
+        return (source, common) if common >= KV_BLOCK_TOKENS else (None, 0)
 
     def _target(self, source: int | None, common: int, blocks: int) -> int:
         """Return the row for a new sequence: the source itself, or where least is lost."""

@@ -128,7 +128,6 @@ class RowAllocator:
         self.kv.release(sequence.row, keep=keep)
         del self.holders[sequence.row]
         sequence.row = None
-        sequence.computed = 0
 
     def admit(self) -> list[tuple[Sequence, KvPlace]]:
         """Give rows to those that wait, strictly by rank, and return who got which.
@@ -176,7 +175,7 @@ class RowAllocator:
         tokens_max = len(sequence.chain.tokens) - 1
         common = max(
             (
-                sequence.chain.common_tokens(other.chain, tokens_max)
+                sequence.chain.likely_common_tokens(other.chain, tokens_max)
                 for other in self.holders.values()
                 if other.runs and not other.decodes
             ),

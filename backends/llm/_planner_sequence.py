@@ -43,7 +43,7 @@ class Sequence:
       rank: Lower ones go first: by priority, then by arrival.
       start: As given.
       chain: Its tokens, prompt and text.
-      computed: Tokens whose state is in its row.
+      computed: Tokens whose state is in its row; without meaning while it waits.
       row: Its row; None while it waits.
       paused: Whether it takes no part in steps.
       joined: Whether the sampler has met it.
@@ -99,8 +99,8 @@ class Sequence:
             self._tokens_max = min(tokens_max, len(start.prompt) + params.max_tokens)
 
     def __repr__(self) -> str:
-        place = "waiting" if self.row is None else f"in row {self.row}"
-        return f"<Sequence {self.id} {place}: {self.computed} of {len(self.chain.tokens)}>"
+        place = "waits" if self.row is None else f"in row {self.row}, {self.computed} computed"
+        return f"<Sequence {self.id} of {len(self.chain.tokens)} tokens: {place}>"
 
     @property
     def runs(self) -> bool:

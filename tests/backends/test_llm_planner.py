@@ -350,5 +350,8 @@ def test_facts_tell_when_a_sequence_got_its_row_and_its_first_token() -> None:
     engine.steps(4)
     assert engine.planner.admitted_s(2) == 3
     assert engine.planner.facts(2).first_token_s == 5  # has ended with it
+    engine.step()
+    with pytest.raises(KeyError):
+        engine.planner.facts(2)
     assert engine.planner.prompt_tokens_computed == 20
     assert engine.texts[2] == [next_token([102] * 15)]

@@ -36,6 +36,18 @@ def test_the_last_to_come_gives_up_its_row_and_goes_on_where_it_was() -> None:
     assert engine.planner.prompt_tokens_computed == 16 + 16 + 33
 
 
+def test_a_second_admission_does_not_count() -> None:
+    engine = Engine(limits(budget_tokens=5 * 16, step_tokens=1000, prefix_caching=True))
+    engine.add(start(1, 16, max_tokens=40), start(2, 16, max_tokens=40))
+    engine.steps(18)
+    facts = engine.planner.facts(2)
+    engine.run()
+    assert engine.planner.preemptions == 1
+    assert (facts.admitted_s, facts.first_token_s, facts.cached_tokens) == (0, 1, 0)
+    assert engine.planner.prefix_query_tokens == 32
+    assert engine.planner.prefix_hit_tokens == 0
+
+
 def test_who_gave_up_its_row_comes_before_those_that_came_later() -> None:
     engine = Engine(limits(rows=2, budget_tokens=5 * 16, step_tokens=1000))
     engine.add(start(1, 16, max_tokens=40), start(2, 16, max_tokens=40))

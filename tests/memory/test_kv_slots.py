@@ -68,7 +68,18 @@ def test_tokens_appended_one_by_one_are_found_like_those_given_at_once() -> None
 def test_blocks_with_the_same_hash_are_not_mistaken_for_each_other() -> None:
     first = TokenChain([7] * 20 + [0] * 80)
     second = TokenChain([7] * 20 + [SAME_HASH] * 80)
+    assert first.likely_common_tokens(second, 96) == 96
     assert first.common_tokens(second, 100) == 20
+
+    kv = slots()
+    row = cache(kv, first)
+    assert kv.take(second) == KvPlace(row, 20)
+
+
+def test_a_row_that_only_hashes_like_a_prompt_is_not_its_beginning() -> None:
+    kv = slots(rows=1)
+    cache(kv, TokenChain([7] * 10 + [0] * 80))
+    assert kv.take(TokenChain([7] * 10 + [SAME_HASH] * 80)) == KvPlace(0, 0)
 
 
 def test_a_live_row_is_charged_for_whole_blocks() -> None:
@@ -143,6 +154,16 @@ def test_the_longest_beginning_wins() -> None:
     assert kv.take(chain((1, 100))) == KvPlace(3, 60, source=1)
 
 
+def test_among_equal_beginnings_a_free_row_wins_and_then_the_one_that_loses_least() -> None:
+    kv = slots(rows=5)
+    kv.fill(kv.take(chain((1, 40), (2, 9))).row, 49)
+    rows = [kv.take(chain((1, 40), (last, last))).row for last in (30, 10, 20)]
+    for row, last in zip(rows, (30, 10, 20), strict=True):
+        kv.fill(row, 40 + last)
+        kv.release(row)
+    assert kv.take(chain((1, 40), (3, 5))) == KvPlace(rows[1], 40)
+
+
 def test_less_than_a_block_is_not_worth_what_the_row_holds() -> None:
     kv = slots(rows=1)
     cache(kv, chain((1, BLOCK - 1), (2, 50)))
@@ -186,6 +207,15 @@ def test_a_new_sequence_gets_the_lowest_empty_row_then_the_least_recently_used()
     assert cache(kv, chain((4, 50))) == 1
     assert cache(kv, chain((5, 50))) == 2
     assert cache(kv, chain((6, 50))) == 0
+
+
+def test_a_row_was_in_use_until_it_was_released() -> None:
+    kv = slots(rows=2)
+    first, second = kv.take(chain((1, 50))).row, kv.take(chain((2, 50))).row
+    for row in (second, first):
+        kv.fill(row, 50)
+        kv.release(row)
+    assert kv.take(chain((3, 50))).row == second
 
 
 def test_being_copied_from_counts_as_use() -> None:
