@@ -172,7 +172,9 @@ class StepPlanner:
     def plan(self, now_s: float) -> StepPlan | None:
         """Return the next step; None if there is none until one is added, resumed or removed.
 
-        A step may do no more than let the sampler forget sequences.
+        Those that go on come first: each takes one token of `step_tokens`, and prompts share the
+        others, so that a prompt holds nobody up for longer than that. The last step before None may
+        do no more than let the sampler forget sequences.
         """
         assert self._under_way is None, "one step at a time"
         self._ended.clear()
@@ -190,6 +192,7 @@ class StepPlanner:
         )
         joins, prefills = self._prefills([each for each in going if not each.decodes], len(decodes))
         if not (decodes or prefills or self._leaves):
+            assert not (swaps or admitted), "rows change only for those that go on"
             return None
         self._under_way = StepPlan(
             joins=joins,

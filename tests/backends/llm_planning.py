@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from tritrio.backends.llm.planner import StepPlanner
 from tritrio.backends.llm.steps import (
@@ -44,16 +45,16 @@ def limits(
 
 
 def start(
-    sequence_id: int, prompt: Iterable[int] | int, priority: int = 0, **params: object
+    sequence_id: int, prompt: Iterable[int] | int, priority: int = 0, **params: Any
 ) -> SequenceStart:
     """A sequence; a number stands for a prompt of so many tokens that are its own."""
     if isinstance(prompt, int):
         prompt = [100 + sequence_id] * prompt
-    merged: dict[str, object] = {"max_tokens": None, "ignore_eos": True, **params}
+    merged: dict[str, Any] = {"max_tokens": None, "ignore_eos": True, **params}
     return SequenceStart(
         id=sequence_id,
         prompt=tuple(prompt),
-        params=SamplingParams(**merged),  # type: ignore[arg-type] # whatever the test gives
+        params=SamplingParams(**merged),
         seed=0,
         priority=priority,
     )
@@ -191,7 +192,7 @@ class Engine:
 
     def run(self, steps_max: int = 10_000) -> list[StepPlan]:
         """Steps until there is nothing to do."""
-        plans = []
+        plans: list[StepPlan] = []
         for _ in range(steps_max):
             plan = self.step()
             if plan is None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.backends.llm_planning import (
@@ -92,7 +94,7 @@ def test_a_text_ends_where_there_is_no_room_for_more(of: EngineLimits, most: int
     assert engine.events[-1].finish is FinishReason.LENGTH
 
 
-def one_choice(choice: TokenChoice, **params: object) -> TokenEvent:
+def one_choice(choice: TokenChoice, **params: Any) -> TokenEvent:
     """What becomes of a sequence's first token."""
     planner = StepPlanner(limits())
     planner.add(start(1, 3, **params), 0)
@@ -120,7 +122,7 @@ def one_choice(choice: TokenChoice, **params: object) -> TokenEvent:
     ],
 )
 def test_a_sequence_is_complete(
-    choice: TokenChoice, params: dict[str, object], finish: FinishReason | None, stop_token: bool
+    choice: TokenChoice, params: dict[str, Any], finish: FinishReason | None, stop_token: bool
 ) -> None:
     event = one_choice(choice, **params)
     assert (event.finish, event.stop_token) == (finish, stop_token)

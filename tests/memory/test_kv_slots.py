@@ -73,7 +73,7 @@ def test_blocks_with_the_same_hash_are_not_mistaken_for_each_other() -> None:
 
     kv = slots()
     row = cache(kv, first)
-    assert kv.take(second) == KvPlace(row, 20)
+    assert kv.take(second) == KvPlace(1, 20, source=row)
 
 
 def test_a_row_that_only_hashes_like_a_prompt_is_not_its_beginning() -> None:
