@@ -192,7 +192,7 @@ class StepPlanner:
         )
         joins, prefills = self._prefills([each for each in going if not each.decodes], len(decodes))
         if not (decodes or prefills or self._leaves):
-            assert not (swaps or admitted), "rows change only for those that go on"
+            assert not [*swaps, *admitted], "rows change only for those that go on"
             return None
         self._under_way = StepPlan(
             joins=joins,
