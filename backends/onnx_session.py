@@ -1,8 +1,8 @@
 """Opens ONNX Runtime sessions: settings, signatures, and what numpy cannot hand over.
 
-Threads: a session keeps to its instance's share of the CPUs, and its pool does not spin. ONNX
-Runtime's default, one busy-waiting thread for each core of the host, takes the CPU from the event
-loop and from every other model.
+Threads: a session keeps to its instance's share of the CPUs, and its pool does not spin unless it is
+asked to, and then only while the model runs. ONNX Runtime's default, one busy-waiting thread for
+each core of the host, takes the CPU from the event loop and from every other model.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class SessionSettings(NamedTuple):
       memory_arena: Whether memory is kept between executions.
       memory_pattern: Whether allocations are planned from earlier executions.
       graph_level: As in the configuration.
+      spinning: Whether threads wait for each other busily while the model runs.
     """
 
     path: str
@@ -87,6 +88,7 @@ class SessionSettings(NamedTuple):
     memory_arena: bool
     memory_pattern: bool
     graph_level: int
+    spinning: bool = False
 
 
 def read_settings(source: ModelSource, config: ModelConfig, cpu_threads: int) -> SessionSettings:
@@ -107,11 +109,11 @@ def read_settings(source: ModelSource, config: ModelConfig, cpu_threads: int) ->
     if level not in _GRAPH_LEVELS:
         raise bad_parameter(config, "optimization.graph.level", "-1, 0, 1 or 2", str(level))
     _refuse_what_is_missing(config)
-    path, stat = _model_file(source, config.default_model_filename or DEFAULT_FILENAME)
+    path, stamp = model_file(source, config.default_model_filename or DEFAULT_FILENAME)
     threads, flag = range(THREADS_MAX + 1), range(2)
     return SessionSettings(
         path=str(path),
-        file_stamp=(stat.st_mtime_ns, stat.st_size),
+        file_stamp=stamp,
         intra_op_threads=number_parameter(config, "intra_op_thread_count", threads, 0)
         or cpu_threads,
         inter_op_threads=number_parameter(config, "inter_op_thread_count", threads, 0)
@@ -123,8 +125,12 @@ def read_settings(source: ModelSource, config: ModelConfig, cpu_threads: int) ->
     )
 
 
-def _model_file(source: ModelSource, filename: str) -> tuple[Path, os.stat_result]:
-    """Return the model file, which may lie in a directory of its name, and what it is like."""
+def model_file(source: ModelSource, filename: str) -> tuple[Path, tuple[int, int]]:
+    """Return the model file, which may lie in a directory of its name, and its stamp.
+
+    Raises:
+      RequestError: it is missing or no regular file.
+    """
     path = path_inside(source, filename)
     if os.path.isdir(path):  # Path.is_dir raises on names too long
         filename = os.path.join(filename, DEFAULT_FILENAME)
@@ -139,7 +145,7 @@ def _model_file(source: ModelSource, filename: str) -> tuple[Path, os.stat_resul
             f"model '{source.name}': expected an ONNX model in version {source.version}, file "
             f"{cut_to(filename, SHOWN_TEXT_MAX)}, which cannot be read: {problem}"
         )
-    return path, stat
+    return path, (stat.st_mtime_ns, stat.st_size)
 
 
 def _refuse_what_is_missing(config: ModelConfig) -> None:
@@ -175,7 +181,10 @@ def open_session(settings: SessionSettings, model_name: str) -> ort.InferenceSes
     options.enable_cpu_mem_arena = settings.memory_arena
     options.enable_mem_pattern = settings.memory_pattern
     options.graph_optimization_level = _GRAPH_LEVELS[settings.graph_level]
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "1" if settings.spinning else "0"
+    )
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # when a run ends
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     try:
         session = ort.InferenceSession(settings.path, options, providers=["CPUExecutionProvider"])
