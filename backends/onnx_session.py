@@ -1,8 +1,8 @@
 """Opens ONNX Runtime sessions: settings, signatures, and what numpy cannot hand over.
 
-Threads: a session keeps to its instance's share of the CPUs, and its pool does not spin unless it is
-asked to, and then only while the model runs. ONNX Runtime's default, one busy-waiting thread for
-each core of the host, takes the CPU from the event loop and from every other model.
+Threads: a session keeps to its instance's share of the CPUs, and its pool does not spin, or only
+while the model runs. ONNX Runtime's default, one busy-waiting thread for each core of the host,
+takes the CPU from the event loop and from every other model.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class SessionSettings(NamedTuple):
       memory_arena: Whether memory is kept between executions.
       memory_pattern: Whether allocations are planned from earlier executions.
       graph_level: As in the configuration.
-      spinning: Whether threads wait for each other busily while the model runs.
+      spin_us: How long threads wait for each other busily while the model runs, in microseconds.
     """
 
     path: str
@@ -88,7 +88,7 @@ class SessionSettings(NamedTuple):
     memory_arena: bool
     memory_pattern: bool
     graph_level: int
-    spinning: bool = False
+    spin_us: int = 0
 
 
 def read_settings(source: ModelSource, config: ModelConfig, cpu_threads: int) -> SessionSettings:
@@ -181,10 +181,11 @@ def open_session(settings: SessionSettings, model_name: str) -> ort.InferenceSes
     options.enable_cpu_mem_arena = settings.memory_arena
     options.enable_mem_pattern = settings.memory_pattern
     options.graph_optimization_level = _GRAPH_LEVELS[settings.graph_level]
-    options.add_session_config_entry(
-        "session.intra_op.allow_spinning", "1" if settings.spinning else "0"
-    )
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # when a run ends
+    spins = "1" if settings.spin_us else "0"
+    options.add_session_config_entry("session.intra_op.allow_spinning", spins)
+    options.add_session_config_entry("session.force_spinning_stop", spins)  # when a run ends
+    if settings.spin_us:
+        options.add_session_config_entry("session.intra_op.spin_duration_us", str(settings.spin_us))
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     try:
         session = ort.InferenceSession(settings.path, options, providers=["CPUExecutionProvider"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import traceback
@@ -9,9 +10,11 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType, TracebackType
 from typing import Any, Final, TypeVar, final
 
+from ..protocol.config_json import model_config_to_dict
 from ..protocol.errors import ErrorCode, FailureReason, RequestError, invalid_argument
+from ..protocol.pb.inference import ModelConfig
 from ..protocol.wording import SHOWN_TEXT_MAX
-from .base import ModelSource
+from .base import InstancePlace, ModelSource
 from .fault_text import cut_to
 from .model_file import path_inside
 from .private_imports import PrivateImports
@@ -136,6 +139,21 @@ class ModelCode:
 
     def _shorten(self, filename: str) -> str:
         return filename.removeprefix(f"{self._root}{os.sep}")
+
+
+def initialize_arguments(
+    source: ModelSource, config: ModelConfig, place: InstancePlace
+) -> dict[str, str]:
+    """Return what the `initialize` of a model gets."""
+    return {
+        "model_config": json.dumps(model_config_to_dict(config)),
+        "model_instance_kind": place.kind,
+        "model_instance_device_id": str(place.device_id),
+        "model_instance_name": place.name,
+        "model_name": source.name,
+        "model_repository": str(source.model_directory),
+        "model_version": str(source.version),
+    }
 
 
 def _library_of(value: object) -> str:

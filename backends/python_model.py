@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - the loop of models that are made for it, on their own threads
 import inspect
-import json
 import logging
 from collections.abc import Coroutine, Sequence
 from contextvars import copy_context
@@ -22,7 +21,6 @@ from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any, Final, final
 
-from ..protocol.config_json import model_config_to_dict
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.pb.inference import ModelConfig
 from .base import Batch, InstancePlace, ModelInstance, ModelSource, SequenceEnd
@@ -34,7 +32,7 @@ from .process_completion import complete_in_process
 from .process_model import ProcessModelInstance
 from .python_answering import Answering
 from .python_env import wants_process
-from .python_loader import MODEL_CLASS, ModelCode
+from .python_loader import MODEL_CLASS, ModelCode, initialize_arguments
 from .python_responses import NO_RESPONSE, ResponseMaker
 from .span_scope import span_scope
 
@@ -144,7 +142,8 @@ class PythonModelInstance:
         model_loaded(self._code.package, self._context)
         model = self._code.run(f"{MODEL_CLASS}()", model_class)
         if hasattr(model, "initialize"):
-            self._code.run("initialize", model.initialize, self._arguments())
+            arguments = initialize_arguments(self._source, self._config, self._place)
+            self._code.run("initialize", model.initialize, arguments)
         self._model = model
         self._is_async = inspect.iscoroutinefunction(model.execute)
         self.executes_async = self._is_async and not self._code.uses("asyncio")
@@ -344,17 +343,6 @@ class PythonModelInstance:
             "and it has none",
             ErrorCode.INVALID_ARG,
         )
-
-    def _arguments(self) -> dict[str, str]:
-        return {
-            "model_config": json.dumps(model_config_to_dict(self._config)),
-            "model_instance_kind": self._place.kind,
-            "model_instance_device_id": str(self._place.device_id),
-            "model_instance_name": self._place.name,
-            "model_name": self._source.name,
-            "model_repository": str(self._source.model_directory),
-            "model_version": str(self._source.version),
-        }
 
 
 def _fault(message: str) -> RequestError:

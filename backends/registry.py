@@ -12,6 +12,7 @@ from .base import Backend
 BACKENDS: Final = {
     "function": (".function_model", "FunctionBackend"),
     "identity": (".identity", "IdentityBackend"),
+    "llm": (".llm.backend", "LlmBackend"),
     "onnxruntime": (".onnx_model", "OnnxBackend"),
     "python": (".python_model", "PythonBackend"),
     "distributed_addsub": (".testing_tensors", "DistributedAddSubBackend"),

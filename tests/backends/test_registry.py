@@ -14,6 +14,7 @@ from tritrio.protocol.errors import ErrorCode, RequestError
     [
         ("function", True, 1),
         ("identity", False, 1),
+        ("llm", False, 1),
         ("onnxruntime", True, 2),
         ("python", True, 1),
         ("distributed_addsub", False, 1),
@@ -38,8 +39,9 @@ def test_an_unknown_backend_is_told_the_known_ones() -> None:
         get_backend("onxruntime")
     assert caught.value.code is ErrorCode.INVALID_ARG
     assert caught.value.message == (
-        "expected one of the backends function, identity, onnxruntime, python, distributed_addsub, "
-        "dyna_sequence, implicit_state, iterative_sequence, repeat, sequence, square, "
+        "expected one of the backends function, identity, llm, onnxruntime, python, "
+        "distributed_addsub, dyna_sequence, implicit_state, iterative_sequence, repeat, sequence, "
+        "square, "
         "got 'onxruntime'"
     )
 
