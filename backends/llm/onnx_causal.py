@@ -34,7 +34,7 @@ time of a step."""
 LAYERS_MAX: Final = 1024
 """Most layers of a graph; more than any model has."""
 
-_DTYPES: Final = {
+_DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
     "tensor(float)": np.dtype(np.float32),
     "tensor(float16)": np.dtype(np.float16),
     "tensor(int32)": np.dtype(np.int32),

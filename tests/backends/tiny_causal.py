@@ -117,10 +117,10 @@ def _model(masked: bool, all_logits: bool, in_place: bool, context: bool, state:
     else:
         inputs += [value("seqlens_k", TensorProto.INT32, ["batch"])]
         inputs += [value("total_seq_len", TensorProto.INT32, [1])]
-    form = ["batch", *(["tokens"] if all_logits else []), VOCABULARY]
+    form: list[int | str] = ["batch", *(["tokens"] if all_logits else []), VOCABULARY]
     outputs = [value("logits", TensorProto.FLOAT, form)]
     for past, present in states:
-        shape = ["batch", KV_HEADS, "length", HEAD_SIZE]
+        shape: list[int | str] = ["batch", KV_HEADS, "length", HEAD_SIZE]
         inputs.append(value(past, TensorProto.FLOAT, shape))
         outputs.append(value(present, TensorProto.FLOAT, [*shape[:2], "after", HEAD_SIZE]))
     graph = helper.make_graph(nodes, "tiny", inputs, outputs, constants)
