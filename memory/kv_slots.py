@@ -228,19 +228,18 @@ class KvSlots:
         if not self._prefix_caching:
             return None, 0
         tokens_max = len(chain.tokens) - 1
-        best = (0, False, 0)
+        best = (0, True, 0)
         source = None
         for index, row in enumerate(self._rows):
             common = chain.likely_common_tokens(row.chain, min(tokens_max, row.tokens))
-            if common < KV_BLOCK_TOKENS:
-                continue  # no gain that is worth a copy, or what else the row holds
             found = (common, not row.live, common - row.tokens)
-            if source is None or found > best:
+            if found > best:
                 source, best = index, found
-        if source is None:
-            return None, 0
-        common = chain.common_tokens(self._rows[source].chain, best[0])
-        return (source, common) if common >= KV_BLOCK_TOKENS else (None, 0)
+        if source is not None:
+            common = chain.common_tokens(self._rows[source].chain, best[0])
+            if common >= KV_BLOCK_TOKENS:  # less is worth neither a copy nor what the row holds
+                return source, common
+        return None, 0
 
     def _target(self, source: int | None, common: int, blocks: int) -> int:
         """Return the row for a new sequence: the source itself, or where least is lost."""

@@ -97,13 +97,15 @@ class RowAllocator:
         return tuple(swaps)
 
     def make_room(self) -> None:
-        """See that the state of each sequence that goes on has room for one more token."""
-        going = [each for each in self.holders.values() if each.runs and each.decodes]
-        going.sort(key=_by_rank)
-        for sequence in going:
-            while sequence.row is not None and not self.kv.reserve(
-                sequence.row, len(sequence.chain.tokens)
-            ):
+        """See that the state of each sequence that goes on has room for one more token.
+
+        In any order: it is always the last by rank that gives way, one that was served here too.
+        """
+        for sequence in list(self.holders.values()):
+            if not (sequence.runs and sequence.decodes):
+                continue
+            tokens = len(sequence.chain.tokens)
+            while sequence.row is not None and not self.kv.reserve(sequence.row, tokens):
                 self._preempt(self._victim(sequence))
 
     def _victim(self, needy: Sequence) -> Sequence:
