@@ -221,6 +221,16 @@ def _tell(infer: Infer, response: InferResponse) -> None:
         on_end(response)
 
 
+def timed_out(infer: Infer, now_s: float) -> RequestError:
+    """Return what ends a request that has waited too long for its execution."""
+    waited_ms = (now_s - infer.queued_s) * 1e3
+    return RequestError(
+        ErrorCode.UNAVAILABLE,
+        f"the request timed out in the queue after {waited_ms:.1f} ms",
+        reason=FailureReason.REJECTED,
+    )
+
+
 CUT_OFF = RequestError(
     ErrorCode.UNAVAILABLE, "the model was stopped before it answered the request"
 )

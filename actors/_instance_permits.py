@@ -42,6 +42,7 @@ class InstancePermits:
         self._permits = dict(permits)
         self._asked: set[int] = set()
         self._ended: set[int] = set()
+        self._going_on: set[int] = set()
 
     def choose(self, idle: Iterable[int]) -> int | None:
         """Return an idle instance that may execute; None if all of them wait for their permits.
@@ -51,6 +52,8 @@ class InstancePermits:
         permits = self._permits
         unasked: list[int] = []
         for index in idle:
+            if index in self._going_on:
+                return index
             if index not in self._asked:
                 unasked.append(index)
             elif permits[index].granted:
@@ -65,15 +68,23 @@ class InstancePermits:
     def executes(self, index: int) -> None:
         """Note that the chosen instance has got a batch."""
         self._asked.discard(index)
+        self._going_on.discard(index)
+
+    def goes_on(self, index: int) -> None:
+        """Note that an instance is idle although it executes: the same permit is for both."""
+        self._ended.discard(index)
+        self._going_on.add(index)
 
     def ended(self, index: int) -> None:
         """Note that an instance is idle, whether it has executed or has just started."""
+        self._going_on.discard(index)
         self._ended.add(index)
 
     def gone(self, index: int) -> None:
         """Note that an instance has died, whatever it was doing."""
         self._asked.discard(index)
         self._ended.discard(index)
+        self._going_on.discard(index)
         self._permits[index].release()
         self._permits[index].withdraw()
 

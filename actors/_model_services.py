@@ -12,10 +12,20 @@ from ..protocol.metrics_config import MetricsConfig
 from ._cache_access import CacheAccess
 from ._device_link import DeviceFactory, DeviceLink
 from ._restart_policy import RestartBudget
+from ._worker_threads import RunInThread, WorkerThreads
 from .bls import Calls
 from .overload import Overload
 from .rate_limiter import RateLimiter
 from .routing_table import ModelVersion
+
+TEXT_THREADS_MAX = 2
+"""Threads that make tokens of long prompts and compile guides: they compete with the models for
+the processors, and each request needs one for some milliseconds."""
+
+
+def text_threads() -> RunInThread:
+    """Return threads for the text of models that generate some."""
+    return WorkerThreads(TEXT_THREADS_MAX)
 
 
 def _find_nothing(name: str, version: str) -> ModelVersion:
@@ -37,6 +47,7 @@ class ModelServices:
       limiter: Decides which instances execute; None lets all of them.
       calls: Takes the calls of models by models; None for none.
       metrics: What is measured of each model.
+      text_in_thread: Does what takes long for the text of models that generate some.
       find: Returns the READY version of a model by name and version (see `RoutingTable.find`).
       find_for_step: Does so for the steps of ensembles that run; None for `find`.
     """
@@ -51,5 +62,6 @@ class ModelServices:
     limiter: RateLimiter | None = None
     calls: Calls | None = None
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    text_in_thread: RunInThread = field(default_factory=text_threads)
     find: Callable[[str, str], ModelVersion] = _find_nothing
     find_for_step: Callable[[str, str], ModelVersion] | None = None

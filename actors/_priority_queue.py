@@ -97,6 +97,7 @@ class PriorityQueue:
         if len(level.live) + len(level.delayed) >= level.rules.size_max:
             return self._full(level, now_s)
         infer.queued_s = now_s
+        infer.level = level.number
         rules = level.rules
         if rules.timeout_us or (rules.override_below_us and request.timeout_us):
             self._set_deadline(infer, level)
@@ -124,7 +125,10 @@ class PriorityQueue:
         timeout_s = level.rules.timeout_s_of(infer.request.timeout_us)
         if timeout_s:
             self._sequence += 1
-            entry = (infer.queued_s + timeout_s, self._sequence, infer, level)
+            expires_s = infer.queued_s + timeout_s
+            if not level.rules.delays:
+                infer.expires_s = expires_s
+            entry = (expires_s, self._sequence, infer, level)
             heapq.heappush(self._deadlines, entry)
 
     def _full(self, level: _Level, now_s: float) -> RequestError:

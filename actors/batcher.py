@@ -14,10 +14,9 @@ from typing import Any, TypeAlias, assert_never, final
 
 import trio
 
-from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ._batch_explanation import BatchLog
 from ._batch_policy import BatchPolicy
-from ._completion import STOPPING, Completion
+from ._completion import STOPPING, Completion, timed_out
 from ._instance_permits import InstancePermits
 from ._overload_policy import OverloadState
 from .messages import (
@@ -27,6 +26,7 @@ from .messages import (
     Infer,
     InstanceGone,
     InstanceIdle,
+    InstanceRests,
     InstancesChanged,
     PermitGranted,
     Reschedule,
@@ -191,8 +191,10 @@ class Batcher:
         match message:
             case Infer():
                 self._queue(message, now_s)
-            case InstanceIdle(index=index):
-                self._instance_idle(index)
+            case InstanceIdle():
+                self._instance_idle(message)
+            case InstanceRests(index=index):
+                self._instance_rests(index)
             case Cancel(infer=infer):
                 if self._policy.remove(infer):
                     self._completion.drop_pending(infer, now_s)
@@ -211,13 +213,22 @@ class Batcher:
             case _:
                 assert_never(message)
 
-    def _instance_idle(self, index: int) -> None:
+    def _instance_idle(self, message: InstanceIdle) -> None:
+        index = message.index
         if index not in self._outboxes:
             self._forget(index)
             return
         self._busy.discard(index)
         self._idle.append(index)
         if self._permits is not None:
+            if message.executes:
+                self._permits.goes_on(index)
+            else:
+                self._permits.ended(index)
+
+    def _instance_rests(self, index: int) -> None:
+        """Let go of the permit of an instance, unless it has got something else to execute."""
+        if self._permits is not None and index in self._idle:
             self._permits.ended(index)
 
     def _instance_gone(self, index: int) -> None:
@@ -273,7 +284,7 @@ class Batcher:
         """Do what is due: refuse what timed out, hand out what is ripe."""
         policy = self._policy
         for infer in policy.expire(now_s):
-            self._completion.expire_pending(infer, _timed_out(infer, now_s), now_s)
+            self._completion.expire_pending(infer, timed_out(infer, now_s), now_s)
         splits = policy.shape_splits
         take_s = inf if self._stopping else now_s
         while self._idle:
@@ -314,12 +325,3 @@ class Batcher:
     def _refuse_queued(self, now_s: float) -> None:
         for infer in self._policy.remove_all():
             self._completion.refuse_pending(infer, STOPPING, now_s)
-
-
-def _timed_out(infer: Infer, now_s: float) -> RequestError:
-    waited_ms = (now_s - infer.queued_s) * 1e3
-    return RequestError(
-        ErrorCode.UNAVAILABLE,
-        f"the request timed out in the queue after {waited_ms:.1f} ms",
-        reason=FailureReason.REJECTED,
-    )

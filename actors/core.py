@@ -24,7 +24,7 @@ from ..protocol.trace_config import TraceConfig
 from ._cache_access import open_cache
 from ._device_link import DeviceFactory, DeviceLink
 from ._model_preparation import PreparationSettings
-from ._model_services import ModelServices
+from ._model_services import ModelServices, text_threads
 from ._overload_policy import OverloadPolicy
 from ._rate_limit_policy import Capacities
 from ._repository_scan import ScanSettings
@@ -77,6 +77,7 @@ class CoreOptions:
       load_retries: How often the load of a model that failed is tried again.
       device_factory: Makes the devices of instances.
       run_in_thread: Runs blocking work off the event loop.
+      text_in_thread: Does so for the text of models that generate some.
       hang_s: How long an execution may take before its instance is given up, in seconds.
       load_max_s: How long preparing a model may take, and then loading an instance, in seconds.
       cache: Where responses are kept; None for nowhere.
@@ -102,6 +103,7 @@ class CoreOptions:
     load_retries: int = 0
     device_factory: DeviceFactory = DeviceLink
     run_in_thread: RunInThread = field(default_factory=_preparation_threads)
+    text_in_thread: RunInThread = field(default_factory=text_threads)
     hang_s: float = inf
     load_max_s: float = inf
     rate_limits: Capacities | None = None
@@ -229,6 +231,7 @@ async def run_core(
             limiter=None if options.rate_limits is None else RateLimiter(options.rate_limits),
             calls=calls,
             metrics=options.metrics,
+            text_in_thread=options.text_in_thread,
         ),
         scan=ScanSettings(
             options.config_name,

@@ -1,6 +1,6 @@
 """The place of one instance within its model: its device and its model object, restart to restart.
 
-Part of the composition of `model`: it makes the devices and the `Instance` actors.
+Part of the composition of `model`: it makes the devices, and the `Instance` or `LlmEngine` actors.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from ..backends.base import (
     ModelSource,
     SaysReady,
 )
+from ..backends.llm.steps import GeneratesTokens
+from ..backends.llm.text import Text
 from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.pb.inference import ModelConfig
 from ._completion import CUT_OFF, Completion
 from ._device_link import Device, DeviceFactory, DeviceHungError
 from ._readiness_check import ReadinessCheck
+from ._worker_threads import RunInThread
 from .instance import Instance
+from .llm_engine import LlmEngine
 from .messages import Execute, InstanceGone, SchedulerMessage
 from .supervisor import RestartBudgetSpentError
 
@@ -55,6 +59,7 @@ class InstanceMaking:
       warm_up: Called on the thread of an instance that has loaded; its errors fail the load.
       device_factory: Makes the devices.
       decoupled: Whether a request may have any number of responses.
+      text_in_thread: Does what takes long for a model that generates text.
       hang_s: How long an execution may take before its instance is given up, in seconds.
       load_max_s: How long the first load of an instance may take, in seconds.
     """
@@ -65,6 +70,7 @@ class InstanceMaking:
     warm_up: Callable[[ModelInstance], None]
     device_factory: DeviceFactory
     decoupled: bool
+    text_in_thread: RunInThread
     hang_s: float
     load_max_s: float
 
@@ -114,6 +120,12 @@ class InstanceSlot:
     def executing(self) -> Execute | None:
         """What the instance executes now."""
         return None if self._instance is None else self._instance.executing
+
+    @property
+    def text(self) -> Text | None:
+        """The tokenizer of the loaded model, if it generates text."""
+        model = self._model
+        return model.text if isinstance(model, GeneratesTokens) else None
 
     @property
     def says_ready(self) -> bool:
@@ -176,19 +188,35 @@ class InstanceSlot:
             await self._load_again()
         assert self._device is not None
         assert self._model is not None
-        self._instance = instance = Instance(
-            index=self.index,
-            name=self.place.name,
-            inbox=self._inbox,
-            outbox=self._outbox,
-            device=self._device,
-            model=self._model,
-            completion=self._completion,
-            decoupled=self._making.decoupled,
-            hang_s=self._making.hang_s,
-            waited=self._waited,
-        )
-        await instance.run()
+        model = self._model
+        if isinstance(model, GeneratesTokens) and model.generates_tokens:
+            engine = LlmEngine(
+                index=self.index,
+                name=self.place.name,
+                inbox=self._inbox,
+                outbox=self._outbox,
+                device=self._device,
+                model=model,
+                completion=self._completion,
+                run_in_thread=self._making.text_in_thread,
+                hang_s=self._making.hang_s,
+                waited=self._waited,
+            )
+            await engine.run()
+        else:
+            self._instance = instance = Instance(
+                index=self.index,
+                name=self.place.name,
+                inbox=self._inbox,
+                outbox=self._outbox,
+                device=self._device,
+                model=model,
+                completion=self._completion,
+                decoupled=self._making.decoupled,
+                hang_s=self._making.hang_s,
+                waited=self._waited,
+            )
+            await instance.run()
         await self.unload()
 
     async def _load_again(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -23,6 +24,9 @@ class Infer:
       reply: Where exactly one final response goes.
       arrived_s: When the server had received the request, in clock seconds.
       queued_s: When its scheduler took it, in clock seconds; set by the scheduler.
+      expires_s: When it has waited too long for its execution, in clock seconds; set by a scheduler
+        that refuses it then.
+      level: Its priority level; set by a scheduler that has some.
       on_end: Called with its final response before that is sent, on the event loop; set by a
         scheduler that has to know. It must neither raise nor wait.
       retried: Whether it was executed before, by an instance that did not survive.
@@ -32,6 +36,8 @@ class Infer:
 
     __slots__ = (
         "arrived_s",
+        "expires_s",
+        "level",
         "on_end",
         "queued_s",
         "reply",
@@ -46,6 +52,8 @@ class Infer:
         self.reply = reply
         self.arrived_s = arrived_s
         self.queued_s = arrived_s
+        self.expires_s = inf
+        self.level = 1
         self.on_end: Callable[[InferResponse], None] | None = None
         self.retried = False
         self.response_count = 0
@@ -62,7 +70,22 @@ class Cancel:
 
 
 class InstanceIdle:
-    """An instance can take a batch: after its start and after each execution."""
+    """An instance can take a batch: after its start and after each execution.
+
+    Attributes:
+      index: The instance.
+      executes: Whether it can although it executes something.
+    """
+
+    __slots__ = ("executes", "index")
+
+    def __init__(self, index: int, *, executes: bool = False) -> None:
+        self.index = index
+        self.executes = executes
+
+
+class InstanceRests:
+    """An instance that was idle while it executed something has come to the end of that."""
 
     __slots__ = ("index",)
 
@@ -210,6 +233,7 @@ SchedulerMessage: TypeAlias = (
     Infer
     | Cancel
     | InstanceIdle
+    | InstanceRests
     | InstanceGone
     | InstancesChanged
     | Retry

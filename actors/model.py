@@ -210,6 +210,8 @@ class Model:
             self.fail(errors[0])
             return False
         self.version.loaded = True
+        texts = (slot.text for slot in self._instances.slots)
+        self.version.text = next((text for text in texts if text is not None), None)
         self._let_instances_say_ready()
         self._set_state(ModelState.READY)
         self._log_state("READY")
@@ -381,6 +383,7 @@ def _making(definition: ModelDefinition, spec: ModelSpec, config: ModelConfig) -
         warm_up=partial(_warm_up, definition, spec),
         device_factory=definition.services.device_factory,
         decoupled=spec.decoupled,
+        text_in_thread=definition.services.text_in_thread,
         hang_s=definition.services.hang_s,
         load_max_s=definition.services.load_max_s,
     )

@@ -15,6 +15,7 @@ from typing import Any, Protocol, final
 
 import trio
 
+from ..backends.llm.text import Text
 from ..protocol.errors import ErrorCode, FailureReason, RequestError, invalid_argument
 from ..protocol.model_spec import ModelSpec
 from ..protocol.pb.inference import ModelConfig
@@ -72,6 +73,7 @@ class ModelVersion:
       caching: Takes its requests in front of the scheduler, or None.
       check_ready: Returns whether it is READY and its model says so too, within a few seconds; None
         if the model has no say in it.
+      text: The tokenizer of its model, if that generates text; set once it is loaded.
       explain: Returns how its scheduler forms batches, as JSON values; None if it forms none.
     """
 
@@ -94,6 +96,7 @@ class ModelVersion:
         self.loaded = False
         self.caching: Submits | None = None
         self.check_ready: Callable[[], Awaitable[bool]] | None = None
+        self.text: Text | None = None
         self.explain: Callable[[], dict[str, Any] | None] | None = None
         self._inbox = inbox
 

@@ -30,6 +30,7 @@ from .messages import (
     Infer,
     InstanceGone,
     InstanceIdle,
+    InstanceRests,
     InstancesChanged,
     PermitGranted,
     Reschedule,
@@ -212,7 +213,7 @@ class SequenceBatcher:
             case Stop():
                 self._stopping = True
                 policy.stop()
-            case Ended() | PermitGranted() | InstancesChanged():
+            case Ended() | PermitGranted() | InstancesChanged() | InstanceRests():
                 # Seen when something is done about it, in the same turn; the last never comes,
                 # since a model with sequences is loaded anew instead.
                 pass

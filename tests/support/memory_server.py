@@ -27,7 +27,7 @@ from tritrio.options import ServerOptions
 from tritrio.parts import Parts, build_parts
 from tritrio.protocol.statistics import ModelStatistics
 from tritrio.server import core_options
-from tritrio.testing.fake_device import FakeDevices, at_once
+from tritrio.testing.fake_device import FakeDevices, StepSeconds, at_once
 
 DELAY_US = 15_625
 DELAY_S = 1 / 64
@@ -175,13 +175,18 @@ class MemoryServer:
 
 @asynccontextmanager
 async def memory_server(
-    repository: Path, *, seconds: Mapping[str, float] | None = None, **options: Any
+    repository: Path,
+    *,
+    seconds: Mapping[str, float] | None = None,
+    step_seconds: StepSeconds = lambda _: 0.0,
+    **options: Any,
 ) -> AsyncIterator[MemoryServer]:
     """Run a server; at the end every connection is closed, and nothing may be left of it.
 
     Args:
       repository: See `write_models`.
       seconds: Model -> virtual seconds a batch takes; 0 if not named.
+      step_seconds: What a step of a model that generates text takes.
       options: Fields of `ServerOptions`.
     """
     takes_s = dict(seconds or {})
@@ -196,7 +201,10 @@ async def memory_server(
 
     server_options = ServerOptions(model_repositories=(repository,), **options)
     options_of_core = dataclasses.replace(
-        core_options(server_options), device_factory=FakeDevices(seconds_of), run_in_thread=at_once
+        core_options(server_options),
+        device_factory=FakeDevices(seconds_of, step_seconds=step_seconds),
+        run_in_thread=at_once,
+        text_in_thread=at_once,
     )
     async with trio.open_nursery() as nursery:
         core: Core = await nursery.start(run_core, options_of_core)

@@ -16,12 +16,16 @@ import trio
 from ..actors._device_link import ABANDON_AFTER_S, Device, DeviceHungError
 from ..actors.bls import Calls
 from ..backends.base import Batch, InstancePlace
+from ..backends.llm.steps import StepPlan
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 Seconds: TypeAlias = Callable[[InstancePlace, Batch], float]
 """Returns what a batch takes on an instance."""
+
+StepSeconds: TypeAlias = Callable[[StepPlan], float]
+"""Returns what a step of a model that generates text takes."""
 
 
 class FakeDeviceDiedError(Exception):
@@ -40,12 +44,18 @@ class FakeDevice:
     """
 
     def __init__(
-        self, place: InstancePlace, seconds: Seconds, other_s: float, deadly: set[str]
+        self,
+        place: InstancePlace,
+        seconds: Seconds,
+        step_seconds: StepSeconds,
+        other_s: float,
+        deadly: set[str],
     ) -> None:
         self.place = place
         self.abandoned = False
         self.started = self.stopped = False
         self._seconds = seconds
+        self._step_seconds = step_seconds
         self._other_s = other_s
         self._deadly = deadly
         self._busy = False
@@ -77,7 +87,12 @@ class FakeDevice:
         assert not self.abandoned
         self._busy = True
         batch = next((argument for argument in args if isinstance(argument, Batch)), None)
-        seconds = self._other_s if batch is None else self._seconds(self.place, batch)
+        plan = next((argument for argument in args if isinstance(argument, StepPlan)), None)
+        seconds = self._other_s
+        if batch is not None:
+            seconds = self._seconds(self.place, batch)
+        elif plan is not None:
+            seconds = self._step_seconds(plan)
         self._end_s = end_s = trio.current_time() + seconds
         try:
             while end_s - trio.current_time() > hang_s:
@@ -123,6 +138,7 @@ class FakeDevices:
 
     Args:
       seconds: What a batch takes on an instance.
+      step_seconds: What a step takes.
       other_s: What any other job takes, such as a load.
 
     Attributes:
@@ -130,8 +146,15 @@ class FakeDevices:
       deadly: Ids of requests that a device does not survive.
     """
 
-    def __init__(self, seconds: Seconds | float = 0.0, *, other_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        seconds: Seconds | float = 0.0,
+        *,
+        step_seconds: StepSeconds = lambda _: 0.0,
+        other_s: float = 0.0,
+    ) -> None:
         self._other_s = other_s
+        self._step_seconds = step_seconds
         self._seconds: Seconds = seconds if callable(seconds) else lambda _, __: seconds
         self.made: list[FakeDevice] = []
         self.deadly: set[str] = set()
@@ -142,7 +165,7 @@ class FakeDevices:
 
     def __call__(self, place: InstancePlace) -> Device:
         """Make the device of an instance."""
-        device = FakeDevice(place, self._seconds, self._other_s, self.deadly)
+        device = FakeDevice(place, self._seconds, self._step_seconds, self._other_s, self.deadly)
         self.made.append(device)
         return device
 

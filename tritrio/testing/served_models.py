@@ -207,6 +207,7 @@ class ServedModels:
             core_options(options),
             device_factory=FakeDevices(self._begin_batch),
             run_in_thread=at_once,
+            text_in_thread=at_once,
         )
         self._nursery = nursery
         self._core = await nursery.start(run_core, settings)

@@ -1,0 +1,141 @@
+"""What a request for text asks for, made ready for generation.
+
+What takes long is done on worker threads.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Protocol, final
+
+from ..backends.llm.steps import CompiledGuide
+from ..backends.llm.text import Text
+from ..protocol.errors import ErrorCode, RequestError, invalid_argument
+from ..protocol.llm_codec import read_llm_request
+from ..protocol.llm_tensors import LlmRequest
+from ..protocol.requests import InferRequest
+from ..protocol.sampling_params import Guide, SamplingParams
+from ..protocol.sampling_request import parse_sampling_params
+from ._worker_threads import RunInThread
+
+PROMPT_INLINE_CHARACTERS_MAX = 2048
+"""Longer prompts become tokens on a worker thread: this much takes a tokenizer about a
+millisecond, and the event loop has others to serve."""
+
+PROMPT_CHARACTERS_PER_TOKEN_MAX = 256
+"""No token of a vocabulary in use is longer, so that a longer prompt cannot fit. A tokenizer would
+take seconds to find that out of a prompt that fills a request."""
+
+SEED_BITS = 62
+"""Of seeds that nobody asked for. Those of the texts of one request follow each other, and they
+are int64."""
+
+
+class CompilesGuides(Protocol):
+    """Makes guides ready for use; callable from any thread."""
+
+    def compile(self, guide: Guide) -> CompiledGuide:
+        """Return a guide that is ready.
+
+        Raises:
+          RequestError: INVALID_ARG; it cannot be used.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedText:
+    """A request for text that is ready for generation.
+
+    Attributes:
+      llm: What it asks for.
+      params: How the tokens of its texts are chosen.
+      prompt: Token ids.
+      seed: Of its first text.
+      guide: What the texts are held to, or None.
+      prefix: What each text begins with: the prompt, if that is to be returned.
+    """
+
+    llm: LlmRequest
+    params: SamplingParams
+    prompt: tuple[int, ...]
+    seed: int
+    guide: CompiledGuide | None
+    prefix: str
+
+
+@final
+class TextPreparation:
+    """Prepares the requests to one instance.
+
+    Args:
+      text: The tokenizer.
+      tokens_max: Most tokens of a text and its prompt.
+      guides: What compiles guides; None if texts cannot be held to any.
+      run_in_thread: Does what takes long.
+    """
+
+    def __init__(
+        self,
+        text: Text,
+        tokens_max: int,
+        guides: CompilesGuides | None,
+        run_in_thread: RunInThread,
+    ) -> None:
+        self._text = text
+        self._tokens_max = tokens_max
+        self._guides = guides
+        self._run_in_thread = run_in_thread
+
+    async def prepare(self, request: InferRequest) -> PreparedText:
+        """Return what a request asks for. It may be cancelled, and need not be a checkpoint.
+
+        Raises:
+          RequestError: it cannot be served.
+        """
+        text = self._text
+        llm = read_llm_request(request)
+        params = parse_sampling_params(llm.sampling, vocabulary_size=text.vocabulary_size)
+        prompt = await self._tokens(llm)
+        prefix = ""
+        if not llm.exclude_input:
+            prefix = llm.text if llm.tokens is None else text.decode(prompt)
+        return PreparedText(
+            llm,
+            params,
+            prompt,
+            random.getrandbits(SEED_BITS) if params.seed is None else params.seed,
+            None if params.guide is None else await self._compiled(params.guide),
+            prefix,
+        )
+
+    async def _tokens(self, llm: LlmRequest) -> tuple[int, ...]:
+        if llm.tokens is not None:
+            return self._checked(llm.tokens)
+        characters, tokens_max = len(llm.text), self._tokens_max
+        if characters > tokens_max * PROMPT_CHARACTERS_PER_TOKEN_MAX:
+            raise invalid_argument(
+                f"expected a prompt that fits into {tokens_max} tokens, got one of {characters} "
+                "characters"
+            )
+        if characters <= PROMPT_INLINE_CHARACTERS_MAX:
+            return tuple(self._text.encode(llm.text))
+        return tuple(await self._run_in_thread(self._text.encode, llm.text))
+
+    def _checked(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        count = self._text.vocabulary_size
+        highest = max(tokens)
+        if highest >= count:
+            raise invalid_argument(
+                f"expected tokens below {count}, the size of the vocabulary, got {highest}"
+            )
+        return tokens
+
+    async def _compiled(self, guide: Guide) -> CompiledGuide:
+        if self._guides is None:
+            raise RequestError(
+                ErrorCode.UNSUPPORTED,
+                "expected no guide, since the texts of this model can be held to none, got one "
+                f"of kind '{guide.kind.value}'",
+            )
+        return await self._run_in_thread(self._guides.compile, guide)

@@ -1,0 +1,443 @@
+"""One request for text, from the tokens of its prompt to the end of its answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.support.llm import (
+    STEP_S,
+    TOKEN_S,
+    FakeLlm,
+    LlmServed,
+    Reader,
+    alone,
+    llm_request,
+    serving_llm,
+)
+from tritrio.actors.llm_engine import LOOK_AHEAD
+from tritrio.actors.llm_slot import RESPONSES_WAITING_MAX, STALLED_MAX_S
+from tritrio.backends.llm.steps import StepPlan
+from tritrio.protocol.errors import ErrorCode, FailureReason
+from tritrio.protocol.llm_statistics import CancelReason
+from tritrio.protocol.pb import inference as pb
+from tritrio.protocol.requests import RequestedOutput
+from tritrio.protocol.tensors import Tensor
+
+LONG = "the quick brown fox jumps over the lazy dog. " * 3
+
+
+async def refused(served: LlmServed, prompt: str, **more: Any) -> str:
+    """Ask what is refused; returns why."""
+    reader = await served.submit(llm_request(prompt, **more)).read()
+    assert reader.error is not None
+    assert reader.error.code is ErrorCode.INVALID_ARG
+    assert served.gauges == (0, 0, 0)
+    return reader.error.message
+
+
+async def test_without_a_stream_there_is_one_response(autojump_clock: MockClock) -> None:
+    async with serving_llm() as served:
+        reader = await served.submit_and_read("abc", stream=False, exclude_input=True)
+        assert [choice.text for choice in reader.choices[0]] == [alone("abc", 8)]
+        assert (len(reader.at_s), reader.finish) == (1, "length")
+        assert reader.choices[0][0].output_tokens == 8
+        assert reader.at_s == [8 * STEP_S + 3 * TOKEN_S]
+
+
+async def test_a_prompt_is_returned_before_the_text_if_it_is_not_excluded(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving_llm() as served:
+        for prompt in ("abc", b"\x03\x02\x01"):
+            request = llm_request("abc", stream=False, exclude_input=False)
+            if isinstance(prompt, bytes):
+                del request.inputs["text_input"]
+                tokens = np.frombuffer(prompt, np.uint8).astype(np.int64)
+                request.inputs["input_ids"] = Tensor("input_ids", "INT64", (3,), array=tokens)
+            reader = await served.submit(request).read()
+            text = "abc" if isinstance(prompt, str) else "cba"
+            assert reader.text == text + alone(text, 8)
+
+
+async def test_an_end_token_ends_a_text_and_is_no_part_of_it(autojump_clock: MockClock) -> None:
+    async with serving_llm() as served:
+        sampling = {"ignore_eos": False, "max_tokens": 200}
+        reader = await served.submit_and_read("ab", sampling=sampling)
+        text = alone("ab", 200, ends=True)
+        assert reader.text == text
+        assert 0 < len(text) < 200
+        assert reader.finish == "stop"
+        counts = [choice.output_tokens for (choice,) in reader.choices]
+        assert sum(counts) == len(text) + 1
+
+
+async def test_a_stop_text_over_several_tokens_ends_a_text_and_frees_its_row(
+    autojump_clock: MockClock,
+) -> None:
+    whole = alone("abc", 60)
+    stop = whole[20:23]
+    assert whole.index(stop) == 20
+    async with serving_llm(rows=1) as served:
+        sampling = {"max_tokens": 60, "stop": [stop]}
+        reader = served.ask("abc", sampling=sampling)
+        await wait_all_tasks_blocked()
+        following = served.ask("z", sampling={"max_tokens": 1})
+        await trio.sleep(2)
+        assert (reader.text, reader.finish) == (whole[:20], "stop")
+        # Nothing of what may be the stop text was sent, and the next step is another's.
+        stopped_s = 23 * STEP_S + 3 * TOKEN_S
+        assert reader.at_s[-1] == stopped_s
+        assert following.at_s == [stopped_s + STEP_S + TOKEN_S]
+        included = await served.submit_and_read(
+            "abc", sampling=sampling | {"include_stop_str_in_output": True}
+        )
+        assert included.text == whole[:23]
+
+
+async def test_characters_of_several_tokens_are_sent_whole(autojump_clock: MockClock) -> None:
+    text = alone(".c", 200)
+    async with serving_llm() as served:
+        reader = await served.submit_and_read(".c", sampling={"max_tokens": 200})
+        assert reader.text == text
+        assert "é" in text
+        assert sum(choice.output_tokens for (choice,) in reader.choices) == 200
+
+
+async def test_n_texts_have_seeds_of_their_own(autojump_clock: MockClock) -> None:
+    sampling = {"n": 3, "temperature": 1.0, "seed": 7}
+    expected = [alone("abc", 8, seed=seed) for seed in (7, 8, 9)]
+    async with serving_llm(rows=2) as served:
+        streamed = await served.submit_and_read("abc", sampling=sampling)
+        assert streamed.texts == expected
+        whole = await served.submit_and_read("abc", stream=False, sampling=sampling)
+        assert [text.removeprefix("abc") for text in whole.texts] == expected
+        assert [choice.finish_reason for choice in whole.choices[0]] == ["length"] * 3
+        assert served.statistics.success.count == 2
+        assert served.gauges == (0, 0, 0)
+
+
+async def test_log_probabilities_come_with_the_text_of_their_tokens(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving_llm() as served:
+        reader = await served.submit_and_read(
+            "abc", sampling={"logprobs": 1, "max_tokens": 3}, logprobs=True, cumulative_logprob=True
+        )
+        places = [place for (choice,) in reader.choices for place in choice.logprobs or ()]
+        assert "".join(place.chosen.text for place in places) == reader.text
+        assert [place.chosen.logprob for place in places] == [-0.5] * 3
+        assert [choice.cumulative_logprob for (choice,) in reader.choices] == [-0.5, -1.0, -1.5]
+        summed = await served.submit_and_read("abc", stream=False, cumulative_logprob=True)
+        assert summed.choices[0][0].cumulative_logprob == -4.0
+
+
+async def test_only_the_outputs_that_were_asked_for_are_sent(autojump_clock: MockClock) -> None:
+    async with serving_llm() as served:
+        request = llm_request("abc", stream=False)
+        request.outputs = (RequestedOutput("text_output"),)
+        response = await served.submit(request).reply.receive()
+        assert [output.name for output in response.outputs] == ["text_output"]
+
+
+async def test_what_cannot_be_generated_is_refused_with_the_reason(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving_llm(tokens_per_row=64) as served:
+        assert "at least one token" in await refused(served, "")
+        assert "64" in await refused(served, "a" * 64)
+        assert "100000 characters" in await refused(served, "a" * 100_000)
+        assert "temperature" in await refused(served, "a", sampling={"temperature": -1})
+        request = llm_request("a")
+        request.inputs["sampling_parameters"].array[0] = b"{"
+        reader = await served.submit(request).read()
+        assert reader.error is not None
+        assert reader.error.code is ErrorCode.INVALID_ARG
+        guided = await served.submit(llm_request("a", sampling={"guided_regex": "a+"})).read()
+        assert guided.error is not None
+        assert guided.error.code in {ErrorCode.UNSUPPORTED, ErrorCode.INVALID_ARG}
+        assert served.statistics.fail.count == 6
+        later = await served.submit_and_read("c")
+        assert later.text == alone("c", 8)
+
+
+async def test_a_tokenizer_that_fails_costs_its_request_alone(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving_llm() as served:
+        reader = served.submit(llm_request("Ö"))  # which the letters do not have
+        await reader.read()
+        assert reader.error is not None
+        assert reader.error.code is ErrorCode.INTERNAL
+        assert served.gauges == (0, 0, 0)
+        assert (await served.submit_and_read("c")).text == alone("c", 8)
+
+
+# Clients that leave. Each time a neighbour is served as if it were alone.
+
+
+async def before_it_is_admitted(served: LlmServed, leaver: Reader) -> None:
+    await trio.sleep(STEP_S / 2)
+
+
+async def in_its_prompt(served: LlmServed, leaver: Reader) -> None:
+    await trio.sleep(STEP_S * 3)
+
+
+async def between_its_tokens(served: LlmServed, leaver: Reader) -> None:
+    for _ in range(3):
+        await leaver.read_one()
+
+
+async def while_a_step_runs(served: LlmServed, leaver: Reader) -> None:
+    for _ in range(3):
+        await leaver.read_one()
+    await trio.sleep(STEP_S / 2)
+
+
+async def while_it_pauses(served: LlmServed, leaver: Reader) -> None:
+    await trio.sleep((RESPONSES_WAITING_MAX + 30) * STEP_S)
+    assert served.statistics.llm.totals().paused == 1
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        before_it_is_admitted,
+        in_its_prompt,
+        between_its_tokens,
+        while_a_step_runs,
+        while_it_pauses,
+    ],
+)
+async def test_what_a_client_held_is_free_before_the_next_step(
+    autojump_clock: MockClock, leaves: Callable[[LlmServed, Reader], Any]
+) -> None:
+    async with serving_llm(rows=2, step_tokens=16) as served:
+        neighbour = served.ask("neighbour", sampling={"max_tokens": 150})
+        await wait_all_tasks_blocked()
+        leaver = served.submit(llm_request(LONG[:100], sampling={"max_tokens": 120}))
+        await leaves(served, leaver)
+        of_neighbour = -(-(9 + len(neighbour.at_s)) // 16)
+        leaver.reply.close()
+        running, waiting, used_bytes = served.gauges  # at once, whatever is under way
+        assert (running, waiting) == (1, 0)
+        assert used_bytes in {160 * blocks for blocks in (of_neighbour, of_neighbour + 1)}
+        steps = len(served.llm.plans)
+        await trio.sleep(3 * STEP_S)
+        later = served.llm.plans[steps + 1 :]
+        assert later
+        assert all(len(plan.decodes) == 1 and not plan.prefills for plan in later)
+        await trio.sleep(10)
+        assert neighbour.text == alone("neighbour", 150)
+        statistics = served.statistics
+        assert statistics.failures[FailureReason.CANCELED] == 1
+        assert statistics.llm.cancelled[CancelReason.CLIENT] == 1
+        assert served.gauges == (0, 0, 0)
+
+
+async def test_a_client_that_leaves_before_the_engine_has_its_request_is_forgotten(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving_llm(rows=1) as served:
+        first = served.ask("a", sampling={"max_tokens": 50})
+        await wait_all_tasks_blocked()
+        others = [served.submit(llm_request("b")) for _ in range(LOOK_AHEAD + 3)]
+        others[0].reply.close()  # which is still in the inbox of the scheduler
+        await wait_all_tasks_blocked()
+        for reader in others[1:]:
+            reader.reply.close()
+        await wait_all_tasks_blocked()
+        statistics = served.statistics
+        assert (statistics.pending_count, statistics.fail.count) == (0, LOOK_AHEAD + 3)
+        assert served.gauges[1] == 0
+        await trio.sleep(1)
+        assert first.text == alone("a", 50)
+
+
+async def test_an_answer_whose_client_leaves_before_it_takes_it_is_a_success(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving_llm() as served:
+        reader = served.submit(llm_request("a", stream=False))
+        await trio.sleep(1)
+        reader.reply.close()
+        await wait_all_tasks_blocked()
+        statistics = served.statistics
+        assert (statistics.success.count, statistics.fail.count) == (1, 0)
+
+
+async def test_clients_that_leave_make_room_for_others(autojump_clock: MockClock) -> None:
+    """Seats are free as well: more leave than there are."""
+    async with serving_llm(rows=1) as served:
+        for _ in range(3 * (1 + LOOK_AHEAD)):
+            reader = served.submit(llm_request("abc", sampling={"max_tokens": 100}))
+            await trio.sleep(2.5 * STEP_S)
+            reader.reply.close()
+        assert (await served.submit_and_read("c")).text == alone("c", 8)
+
+
+async def test_a_client_that_leaves_with_a_response_takes_part_in_no_further_step(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving_llm(rows=8, kv_budget_bytes=8 * 2560) as served:
+
+        async def leave_at(reader: Reader, responses: int) -> None:
+            while len(reader.at_s) < responses:
+                await reader.read_one()
+            reader.reply.close()
+
+        wanted = [1, 2, 3, 4, 5, 6, 7, 8]
+        for responses in wanted:
+            reader = served.submit(llm_request("a", sampling={"max_tokens": 100}))
+            served.nursery.start_soon(leave_at, reader, responses)
+        await trio.sleep(1)
+        steps = Counter[int]()
+        for plan in served.llm.plans:
+            steps.update(each.sequence_id for each in plan.decodes)
+            steps.update(each.sequence_id for each in plan.prefills)
+        assert [steps[sequence_id] for sequence_id in sorted(steps)] == wanted
+
+
+async def test_clients_that_leave_as_others_get_their_tokens(autojump_clock: MockClock) -> None:
+    """Whichever slot comes first, it ends the other one, which has its tokens already."""
+    async with serving_llm() as served:
+        for _ in range(8):
+            pair = [served.submit(llm_request(letter)) for letter in "ab"]
+            await trio.sleep(2.5 * STEP_S)
+            for reader, other in (pair, pair[::-1]):
+                while reader.reply.has_response:
+                    await reader.read_one()
+                reader.reply.notify = other.reply.close
+            await trio.sleep(1)
+            assert sum(reader.reply.request.cancelled for reader in pair) == 1
+            assert served.gauges == (0, 0, 0)
+        assert (served.statistics.success.count, served.statistics.fail.count) == (8, 8)
+        assert served.statistics.failures[FailureReason.CANCELED] == 8
+
+
+# Requests that wait too long.
+
+
+async def test_a_queue_timeout_counts_until_the_admission(autojump_clock: MockClock) -> None:
+    async with serving_llm(rows=1) as served:
+        first = served.ask("a", sampling={"max_tokens": 100})
+        await wait_all_tasks_blocked()
+        request = llm_request("b")
+        request.timeout_us = 250_000
+        waiting = await served.submit(request).read()
+        assert waiting.error is not None
+        assert waiting.error.code is ErrorCode.UNAVAILABLE
+        assert "timed out in the queue after 250.0 ms" in waiting.error.message
+        assert waiting.ended_s == 0.25
+        statistics = served.statistics
+        assert statistics.failures[FailureReason.REJECTED] == 1
+        assert statistics.llm.cancelled[CancelReason.QUEUE_TIMEOUT] == 1
+        await trio.sleep(2)
+        assert first.text == alone("a", 100)
+        request = llm_request("b", sampling={"max_tokens": 100})
+        request.timeout_us = 250_000  # for what takes longer, and begins at once
+        assert (await served.submit(request).read()).text == alone("b", 100)
+
+
+# Readers that are slow.
+
+
+async def test_a_slow_reader_holds_up_nobody_else(autojump_clock: MockClock) -> None:
+    length = RESPONSES_WAITING_MAX + 30
+    async with serving_llm() as served:
+        slow = served.submit(llm_request("slow", sampling={"max_tokens": length}))
+        await wait_all_tasks_blocked()
+        neighbour = served.ask("neighbour", sampling={"max_tokens": length + 20})
+        await trio.sleep((length + 40) * STEP_S)
+        first_s = 2 * STEP_S + 13 * TOKEN_S
+        assert neighbour.at_s == [first_s + step * STEP_S for step in range(length + 20)]
+        assert neighbour.text == alone("neighbour", length + 20)
+        assert len(slow.reply._responses) == RESPONSES_WAITING_MAX
+        assert served.statistics.llm.totals().paused == 1
+        steps = len(served.llm.plans)
+        await trio.sleep(STALLED_MAX_S / 4)
+        assert len(served.llm.plans) == steps  # nothing is done for it meanwhile
+        await slow.read()
+        assert slow.text == alone("slow", length)
+
+
+async def test_a_reader_that_takes_one_response_gets_one_more(autojump_clock: MockClock) -> None:
+    async with serving_llm() as served:
+        slow = served.submit(llm_request("slow", sampling={"max_tokens": 200}))
+        await trio.sleep(2)
+        for taken in range(1, 4):
+            await slow.read_one()
+            await trio.sleep(1)
+            assert len(slow.reply._responses) == RESPONSES_WAITING_MAX
+            assert served.statistics.llm.output_tokens == RESPONSES_WAITING_MAX + taken
+        await slow.read()
+        assert slow.text == alone("slow", 200)
+
+
+async def test_a_reader_that_takes_nothing_is_given_up(autojump_clock: MockClock) -> None:
+    async with serving_llm() as served:
+        deaf = served.submit(llm_request("deaf", sampling={"max_tokens": 200}))
+        await trio.sleep(STALLED_MAX_S + 2)
+        assert served.gauges == (0, 0, 0)
+        await deaf.read()
+        assert deaf.error is not None
+        assert deaf.error.code is ErrorCode.UNAVAILABLE
+        assert len(deaf.at_s) == RESPONSES_WAITING_MAX
+        assert served.statistics.llm.cancelled[CancelReason.SLOW_READER] == 1
+        assert served.statistics.fail.count == 1
+
+
+async def test_rows_of_slow_readers_go_to_others_if_there_is_no_room(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving_llm(rows=1) as served:
+        slow = served.submit(llm_request("slow", sampling={"max_tokens": 100}))
+        await trio.sleep(2)
+        assert (await served.submit_and_read("other")).text == alone("other", 8)
+        await slow.read()
+        assert slow.text == alone("slow", 100)
+
+
+async def test_a_fault_of_one_text_fails_its_request_alone(autojump_clock: MockClock) -> None:
+    async with serving_llm() as served:
+        real = FakeLlm.step
+
+        def step(plan: StepPlan) -> Any:
+            result = real(served.llm, plan)
+            if len(served.llm.plans) == 4:
+                first = plan.decodes[0].sequence_id
+                choices = {key: each for key, each in result.choices.items() if key != first}
+                return type(result)(choices=choices, faults={first: "no token is allowed"})
+            return result
+
+        served.llm.step = step  # type: ignore[method-assign]
+        lost = served.ask("a", sampling={"n": 2, "temperature": 1.0})
+        await wait_all_tasks_blocked()
+        other = served.ask("b")
+        await trio.sleep(1)
+        assert lost.error is not None
+        assert "no token is allowed" in lost.error.message
+        assert other.text == alone("b", 8)
+        assert served.gauges == (0, 0, 0)
+        assert served.statistics.llm.failed == 2
+
+
+async def test_a_queue_policy_limits_what_waits(autojump_clock: MockClock) -> None:
+    policy = pb.ModelQueuePolicy(max_queue_size=2)
+    config = pb.ModelConfig(dynamic_batching=pb.ModelDynamicBatching(default_queue_policy=policy))
+    async with serving_llm(rows=1, config=config) as served:
+        readers = []
+        for _ in range(1 + LOOK_AHEAD + 4):
+            readers.append(served.ask("a"))
+            await wait_all_tasks_blocked()
+        refused = [reader for reader in readers if reader.error is not None]
+        assert len(refused) == 2
+        await trio.sleep(2)
+        assert sum(reader.finish == "length" for reader in readers if reader.choices) == 5
