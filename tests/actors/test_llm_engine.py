@@ -22,6 +22,7 @@ from tests.support.llm import (
     serving_llm,
 )
 from tritrio.actors.llm_engine import LOOK_AHEAD
+from tritrio.actors.rate_limiter import RateLimiter
 from tritrio.backends.base import DeviceFaultError
 from tritrio.backends.llm.steps import StepPlan
 from tritrio.protocol.errors import ErrorCode, FailureReason
@@ -274,6 +275,44 @@ async def test_a_stop_cuts_off_what_has_not_ended_by_its_deadline(
         counts = served.statistics
         assert (counts.success.count, counts.fail.count, counts.pending_count) == (0, 6, 0)
         assert served.statistics.llm.cancelled[CancelReason.SHUTDOWN] == 6
+
+
+async def test_an_instance_that_is_removed_ends_its_texts_and_takes_no_others(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving_llm(instances=2, rows=1) as served:
+        readers = [served.ask(letter, sampling={"max_tokens": 20}) for letter in "abcd"]
+        await trio.sleep(STEP_S)
+        config = served.config(instances=1)
+        assert await served.model.commit(await served.model.load_update(config))
+        later = [served.ask(letter, sampling={"max_tokens": 20}) for letter in "ef"]
+        await trio.sleep(10)
+        texts = [reader.text for reader in (*readers, *later)]
+        assert texts == [alone(letter, 20) for letter in "abcdef"]
+        [stopped] = [device.place.name for device in served.devices.made if device.stopped]
+        [removed] = [model for model in served.backend.made if model.name == stopped]
+        prompts = {start.prompt for plan in removed.plans for start in plan.joins}
+        assert prompts
+        assert not prompts & {(5,), (6,)}  # "e" and "f"
+
+
+async def test_an_engine_has_its_permit_from_its_first_text_to_its_last(
+    autojump_clock: MockClock,
+) -> None:
+    """Of two instances that need the same resource only one generates at a time."""
+    resources = [pb.ModelRateLimiterResource(name="R", count=1)]
+    group = pb.ModelRateLimiter(resources=resources)
+    async with serving_llm(
+        instances=2, rows=1, rate_limiter=group, limiter=RateLimiter({("R", None): 1})
+    ) as served:
+        readers = [served.ask(letter, sampling={"max_tokens": 8}) for letter in "abcdef"]
+        await trio.sleep(10)
+        assert [reader.text for reader in readers] == [alone(letter, 8) for letter in "abcdef"]
+        took_s = 8 * STEP_S + TOKEN_S
+        assert [reader.ended_s for reader in readers] == [took_s * n for n in range(1, 7)]
+        both = [served.ask(letter, sampling={"max_tokens": 8}) for letter in "gh"]
+        await trio.sleep(10)
+        assert [reader.text for reader in both] == [alone(letter, 8) for letter in "gh"]
 
 
 async def test_the_tokenizer_of_a_loaded_model_is_known(autojump_clock: MockClock) -> None:

@@ -5,6 +5,7 @@ Its next token is a hash of all tokens before it, so a text tells whether its st
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from tritrio.actors._model_services import ModelServices
 from tritrio.actors._restart_policy import RestartBudget
 from tritrio.actors.inference import submit
 from tritrio.actors.model import Model, ModelDefinition
+from tritrio.actors.rate_limiter import RateLimiter
 from tritrio.actors.reply import Reply
 from tritrio.backends.base import Batch, InstancePlace, ModelInstance, ModelSource
 from tritrio.backends.llm.steps import (
@@ -130,7 +132,8 @@ class FakeLlm:
 
     generates_tokens = True
 
-    def __init__(self, limits: EngineLimits) -> None:
+    def __init__(self, name: str, limits: EngineLimits) -> None:
+        self.name = name
         self.limits = limits
         self.text = Letters()
         self.before: Callable[[StepPlan], None] = lambda _: None
@@ -161,9 +164,9 @@ class FakeLlm:
             first, second = rows[swap.first], rows[swap.second]
             rows[swap.first] = second[: swap.second_tokens]
             rows[swap.second] = first[: swap.first_tokens]
-        for copy in plan.copies:
-            assert len(rows[copy.source]) >= copy.tokens
-            rows[copy.target] = rows[copy.source][: copy.tokens]
+        for each in plan.copies:
+            assert len(rows[each.source]) >= each.tokens
+            rows[each.target] = rows[each.source][: each.tokens]
         for row, kept in plan.idle_rows.items():
             del rows[row][kept:]
         parts: list[tuple[int, int, tuple[int, ...], int]] = [
@@ -224,8 +227,8 @@ class FakeLlmBackend:
     def create_instance(
         self, source: ModelSource, config: pb.ModelConfig, place: InstancePlace
     ) -> ModelInstance:
-        del source, config, place
-        model = FakeLlm(self.limits)
+        del source, config
+        model = FakeLlm(place.name, self.limits)
         self.at_load(model)
         self.made.append(model)
         return model
@@ -338,6 +341,12 @@ class LlmServed:
     def elapsed_s(self) -> float:
         return trio.current_time() - self.start_s
 
+    def config(self, *, instances: int) -> pb.ModelConfig:
+        """The configuration with another number of instances."""
+        config = copy.deepcopy(self.model.version.config)
+        config.instance_group[0].count = instances
+        return config
+
     def submit(self, request: InferRequest) -> Reader:
         """Hand a request in, as a frontend does; whoever reads it is up to the test."""
         reply = submit(self.model.version, request, trio.current_time())
@@ -372,6 +381,8 @@ async def serving_llm(
     budget: RestartBudget | None = None,
     step_seconds: Callable[[StepPlan], float] = seconds_of_step,
     hang_s: float = float("inf"),
+    rate_limiter: pb.ModelRateLimiter | None = None,
+    limiter: RateLimiter | None = None,
     **limits: Any,
 ) -> AsyncIterator[LlmServed]:
     """Serve one version on virtual time; at the end it drains and unloads."""
@@ -380,7 +391,12 @@ async def serving_llm(
     config = llm_config(config or pb.ModelConfig())
     config.name, config.backend = "model", backend.name
     config.instance_group = [
-        pb.ModelInstanceGroup(name="model", count=instances, kind=pb.ModelInstanceGroupKind.CPU)
+        pb.ModelInstanceGroup(
+            name="model",
+            count=instances,
+            kind=pb.ModelInstanceGroupKind.CPU,
+            rate_limiter=rate_limiter,
+        )
     ]
     definition = ModelDefinition(
         source=ModelSource("model", 1, Path("/model"), Path("/model/1")),
@@ -390,6 +406,7 @@ async def serving_llm(
             device_factory=devices,
             budget=budget or RestartBudget(),
             hang_s=hang_s,
+            limiter=limiter,
             text_in_thread=at_once,
         ),
     )
