@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import final
 
+from ..backends.llm.guides import Guides
 from ..backends.llm.steps import CompiledGuide
 from ..backends.llm.text import Text
-from ..protocol.errors import ErrorCode, RequestError, invalid_argument
+from ..protocol.errors import invalid_argument
 from ..protocol.llm_codec import read_llm_request
 from ..protocol.llm_tensors import LlmRequest
 from ..protocol.requests import InferRequest
-from ..protocol.sampling_params import Guide, SamplingParams
+from ..protocol.sampling_params import SamplingParams
 from ..protocol.sampling_request import parse_sampling_params
 from ._worker_threads import RunInThread
 
@@ -30,17 +31,6 @@ take seconds to find that out of a prompt that fills a request."""
 SEED_BITS = 62
 """Of seeds that nobody asked for. Those of the texts of one request follow each other, and they
 are int64."""
-
-
-class CompilesGuides(Protocol):
-    """Makes guides ready for use; callable from any thread."""
-
-    def compile(self, guide: Guide) -> CompiledGuide:
-        """Return a guide that is ready.
-
-        Raises:
-          RequestError: INVALID_ARG; it cannot be used.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +61,6 @@ class TextPreparation:
     Args:
       text: The tokenizer.
       tokens_max: Most tokens of a text and its prompt.
-      guides: What compiles guides; None if texts cannot be held to any.
       run_in_thread: Does what takes long.
     """
 
@@ -79,12 +68,11 @@ class TextPreparation:
         self,
         text: Text,
         tokens_max: int,
-        guides: CompilesGuides | None,
         run_in_thread: RunInThread,
     ) -> None:
         self._text = text
         self._tokens_max = tokens_max
-        self._guides = guides
+        self._guides = Guides(text)
         self._run_in_thread = run_in_thread
 
     async def prepare(self, request: InferRequest) -> PreparedText:
@@ -97,6 +85,9 @@ class TextPreparation:
         llm = read_llm_request(request)
         params = parse_sampling_params(llm.sampling, vocabulary_size=text.vocabulary_size)
         prompt = await self._tokens(llm)
+        guide = None
+        if params.guide is not None:
+            guide = await self._run_in_thread(self._guides.compile, params.guide)
         prefix = ""
         if not llm.exclude_input:
             prefix = llm.text if llm.tokens is None else text.decode(prompt)
@@ -105,7 +96,7 @@ class TextPreparation:
             params,
             prompt,
             random.getrandbits(SEED_BITS) if params.seed is None else params.seed,
-            None if params.guide is None else await self._compiled(params.guide),
+            guide,
             prefix,
         )
 
@@ -124,18 +115,13 @@ class TextPreparation:
 
     def _checked(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         count = self._text.vocabulary_size
+        if len(tokens) > self._tokens_max:
+            raise invalid_argument(
+                f"expected a prompt of at most {self._tokens_max} tokens, got {len(tokens)}"
+            )
         highest = max(tokens)
         if highest >= count:
             raise invalid_argument(
                 f"expected tokens below {count}, the size of the vocabulary, got {highest}"
             )
         return tokens
-
-    async def _compiled(self, guide: Guide) -> CompiledGuide:
-        if self._guides is None:
-            raise RequestError(
-                ErrorCode.UNSUPPORTED,
-                "expected no guide, since the texts of this model can be held to none, got one "
-                f"of kind '{guide.kind.value}'",
-            )
-        return await self._run_in_thread(self._guides.compile, guide)

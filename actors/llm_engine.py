@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import count
 from math import inf
 from time import perf_counter_ns
-from typing import TypeAlias, cast, final
+from typing import TypeAlias, final
 
 import outcome
 import trio
@@ -25,7 +25,7 @@ from ..protocol.errors import FailureReason, RequestError
 from ..protocol.llm_statistics import LlmStatistics
 from ._completion import Completion
 from ._device_link import Device
-from ._llm_preparation import CompilesGuides, TextPreparation
+from ._llm_preparation import TextPreparation
 from ._wakeup import Wakeup
 from ._worker_threads import RunInThread
 from .llm_slot import LlmSlot, SlotSurroundings
@@ -86,12 +86,7 @@ class LlmEngine:
         self._surroundings = SlotSurroundings(
             name=name,
             sequences=self,
-            preparation=TextPreparation(
-                model.text,
-                model.limits.tokens_per_row,
-                cast("CompilesGuides | None", getattr(model, "guides", None)),
-                run_in_thread,
-            ),
+            preparation=TextPreparation(model.text, model.limits.tokens_per_row, run_in_thread),
             text=model.text,
             completion=completion,
             statistics=self._statistics,

@@ -153,10 +153,19 @@ async def test_what_cannot_be_generated_is_refused_with_the_reason(
         reader = await served.submit(request).read()
         assert reader.error is not None
         assert reader.error.code is ErrorCode.INVALID_ARG
-        guided = await served.submit(llm_request("a", sampling={"guided_regex": "a+"})).read()
+        guided = await served.submit(llm_request("a", sampling={"guided_regex": "("})).read()
         assert guided.error is not None
         assert guided.error.code in {ErrorCode.UNSUPPORTED, ErrorCode.INVALID_ARG}
-        assert served.statistics.fail.count == 6
+        for tokens, why in ((range(100), "at most 64 tokens, got 100"), ((1, 99), "got 99")):
+            request = llm_request("a")
+            del request.inputs["text_input"]
+            array = np.array(tokens, np.int64)
+            request.inputs["input_ids"] = Tensor("input_ids", "INT64", array.shape, array=array)
+            reader = await served.submit(request).read()
+            assert reader.error is not None
+            assert reader.error.code is ErrorCode.INVALID_ARG
+            assert why in reader.error.message
+        assert served.statistics.fail.count == 8
         later = await served.submit_and_read("c")
         assert later.text == alone("c", 8)
 

@@ -138,7 +138,6 @@ class FakeLlm:
         self.text = Letters()
         self.before: Callable[[StepPlan], None] = lambda _: None
         self.plans: list[StepPlan] = []
-        self.guides: Any = None
         self._rows: list[list[int]] = [[] for _ in range(limits.rows)]
         self._starts: dict[int, SequenceStart] = {}
 
