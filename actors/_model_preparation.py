@@ -10,6 +10,13 @@ from math import inf
 
 from ..backends.base import Backend, ModelSource
 from ..backends.batch_strategy import BatchStrategy, load_batch_strategy
+from ..backends.openai_settings import (
+    TOKENIZER,
+    TOKENIZER_BYTES_MAX,
+    OpenAiSettings,
+    openai_settings,
+    tokenizer_file,
+)
 from ..backends.registry import get_backend
 from ..protocol.config_detection import detect_backend
 from ..protocol.config_ensemble import composing_models
@@ -61,6 +68,7 @@ class PreparedVersion:
       labels: Output name -> its class labels, by index.
       initial_files: State input name -> content of the file of its initial state.
       strategy: Its own say in what joins a batch; owned by whoever takes the version.
+      openai: What it says for OpenAI's API.
       error: What is wrong with it.
     """
 
@@ -71,6 +79,7 @@ class PreparedVersion:
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     initial_files: Mapping[str, bytes] = field(default_factory=dict)
     strategy: BatchStrategy | None = None
+    openai: OpenAiSettings = field(default_factory=OpenAiSettings)
     error: RequestError | None = None
 
 
@@ -198,12 +207,15 @@ def _prepare_version(
         validate(config, context=context)
         labels = _read_labels(source, config)
         initial_files = _read_initial_files(source, config)
+        openai = _openai_settings(source, config)
         strategy = load_batch_strategy(source, config)
     except RequestError as error:
         return PreparedVersion(source.version, backend, source, error=error)
     for warning in warnings_of(config):
         _logger.warning("%s", warning)
-    return PreparedVersion(source.version, backend, source, config, labels, initial_files, strategy)
+    return PreparedVersion(
+        source.version, backend, source, config, labels, initial_files, strategy, openai
+    )
 
 
 def _read_labels(source: ModelSource, config: ModelConfig) -> dict[str, tuple[str, ...]]:
@@ -237,6 +249,20 @@ def _read_initial_files(source: ModelSource, config: ModelConfig) -> dict[str, b
         name: _read_inside(source, file, f"initial state of {quoted(name)}", STATE_BYTES_MAX)
         for name, file in initial_state_files(config).items()
     }
+
+
+def _openai_settings(source: ModelSource, config: ModelConfig) -> OpenAiSettings:
+    """Return what the configuration, with its tokenizer, says for OpenAI's API.
+
+    Raises:
+      RequestError: as `_read_labels`, or it is wrong.
+    """
+    file = tokenizer_file(config)
+    content = None
+    if file is not None:
+        where = f"{TOKENIZER} {quoted(file)}"
+        content = _read_inside(source, file, where, TOKENIZER_BYTES_MAX)
+    return openai_settings(config, content)
 
 
 def _read_inside(source: ModelSource, name: str, where: str, bytes_max: int) -> bytes:

@@ -38,9 +38,11 @@ from ..protocol.http_response import (
 from ..protocol.http_routes import Route, RouteFault, RouteName, match
 from ..protocol.http_session import HttpFailure
 from ..protocol.json_codec import decode_infer, encode_infer_response, prints_much
+from ..protocol.openai.gate import PREFIX, Gate
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.restricted_apis import RestrictedRoutes
 from ..protocol.tensors import Buffer
+from . import _openai_routing
 from ._http_sampling import sample_request
 from .http_service import Answer
 from .http_stream import HttpStream
@@ -78,6 +80,7 @@ class HttpApi:
       forwarding: Which headers become parameters of requests; None for none.
       tracing: Samples inferences.
       binary_headers: Makes the headers of responses with binary tensors.
+      gate: Keeps requests out of OpenAI's API; None for a server without that.
     """
 
     def __init__(
@@ -92,7 +95,9 @@ class HttpApi:
         restricted: RestrictedRoutes | None = None,
         forwarding: HeaderForwarding | None = None,
         binary_headers: BinaryHeaders = octet_stream,
+        gate: Gate | None = None,
     ) -> None:
+        self._gate = gate
         self._router = router
         self._binary_headers = binary_headers
         self._restricted = restricted
@@ -127,6 +132,8 @@ class HttpApi:
         """
         if self._tracing.active:
             request.received_ns = perf_counter_ns()
+        if self._gate is not None and request.path.startswith(PREFIX):
+            return _openai_routing.admit(self._gate, request)
         size = request.content_length
         if self._restricted is not None:
             refusal = self._restricted.refusal_of_body(request)
@@ -150,6 +157,8 @@ class HttpApi:
           closes; or, if there is work for a thread first, an awaitable of either. The awaitable
           has to be awaited or closed.
         """
+        if self._gate is not None and request.path.startswith(PREFIX):
+            return _openai_routing.start(self._gate, self._methods, request)
         if self._restricted is not None:  # before the verb, which may not say what there is
             refusal = self._restricted.refusal(request)
             if refusal is not None:

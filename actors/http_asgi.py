@@ -66,7 +66,7 @@ class HttpApplication:
         try:
             refusal = self._api.admit(request)
             if refusal is not None:
-                response = error_response(refusal.status, refusal.message)
+                response = refusal.response
             elif not await self._receive(body, receive):
                 return
             elif body.refusal is not None:

@@ -247,7 +247,7 @@ class HttpConnection:
             elif type(event) is HttpFailure:
                 if self._calls.enabled:
                     self._calls.refused_http(event)
-                refusal = error_response(event.status, event.message)
+                refusal = event.response
                 await self._send(encode_response(refusal, keep_alive=False))
                 await self._linger()
                 return

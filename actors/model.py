@@ -16,6 +16,7 @@ import trio
 
 from ..backends.base import Backend, ModelInstance, ModelSource
 from ..backends.batch_strategy import BatchStrategy
+from ..backends.openai_settings import OpenAiSettings
 from ..backends.warmup import run_warmup, warmup_samples
 from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.latency_window import LatencyWindow
@@ -64,6 +65,7 @@ class ModelDefinition:
       labels: Output name -> its class labels, by index.
       initial_files: State input name -> content of the file of its initial state.
       strategy: Its own say in what joins a batch; closed with the model.
+      openai: What it says for OpenAI's API.
       services: What it shares with other models.
       namespace: The repository that tells it from models of the same name; "" without namespaces.
     """
@@ -74,6 +76,7 @@ class ModelDefinition:
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     initial_files: Mapping[str, bytes] = field(default_factory=dict)
     strategy: BatchStrategy | None = None
+    openai: OpenAiSettings = field(default_factory=OpenAiSettings)
     services: ModelServices = field(default_factory=ModelServices)
     namespace: str = ""
 
@@ -105,6 +108,7 @@ class Model:
             inbox=to_scheduler,
             namespace=definition.namespace,
         )
+        self.version.openai = definition.openai
         self._caching = self.version.caching = _caching(definition, self.version, completion)
         self._calls = calls = definition.services.calls
         self._instances = ModelInstances(

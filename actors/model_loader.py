@@ -208,6 +208,7 @@ class ModelLoader:
                     backend=prepared.backend,
                     initial_files=prepared.initial_files,
                     strategy=prepared.strategy,
+                    openai=prepared.openai,
                     services=self._services_in(namespace),
                     namespace=namespace,
                 )

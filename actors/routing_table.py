@@ -16,6 +16,7 @@ from typing import Any, Protocol, final
 import trio
 
 from ..backends.llm.text import Text
+from ..backends.openai_settings import OpenAiSettings
 from ..protocol.errors import ErrorCode, FailureReason, RequestError, invalid_argument
 from ..protocol.model_spec import ModelSpec
 from ..protocol.pb.inference import ModelConfig
@@ -70,6 +71,8 @@ class ModelVersion:
       load_duration_s: How long its load took, in seconds.
       namespace: The repository that tells it from models of the same name; "" without namespaces.
       loaded: Whether its load succeeded, whatever became of it since.
+      text: Its tokenizer, of a model that generates text; None of any other.
+      openai: What it says for OpenAI's API.
       caching: Takes its requests in front of the scheduler, or None.
       check_ready: Returns whether it is READY and its model says so too, within a few seconds; None
         if the model has no say in it.
@@ -94,9 +97,10 @@ class ModelVersion:
         self.load_duration_s = 0.0
         self.namespace = namespace
         self.loaded = False
+        self.text: Text | None = None
+        self.openai = OpenAiSettings()
         self.caching: Submits | None = None
         self.check_ready: Callable[[], Awaitable[bool]] | None = None
-        self.text: Text | None = None
         self.explain: Callable[[], dict[str, Any] | None] | None = None
         self._inbox = inbox
 

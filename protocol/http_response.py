@@ -176,7 +176,7 @@ def _join_small(head: bytes, parts: Sequence[Buffer]) -> list[bytes | memoryview
 
 
 def error_sentence(response: HttpResponse) -> str:
-    """Return what an `error_response` says; "" for any other response."""
+    """Return what an `error_response` says, or one of OpenAI's API; "" for any other response."""
     if response.status < 400 or not isinstance(response.body, bytes):
         return ""
     try:
@@ -184,4 +184,6 @@ def error_sentence(response: HttpResponse) -> str:
     except orjson.JSONDecodeError:
         return ""
     sentence = document.get("error") if isinstance(document, dict) else None
+    if isinstance(sentence, dict):
+        sentence = sentence.get("message")
     return sentence if isinstance(sentence, str) else ""

@@ -2,7 +2,8 @@
 
 Paths are matched as they came; names in them are percent-decoded afterwards, each once, so that
 an encoded slash is part of a name. Matches are kept by path, so a repeated one is one look-up.
-Source: the KServe v2 REST paths and their extensions as served by Triton.
+Source: the KServe v2 REST paths and their extensions as served by Triton, and the paths of
+OpenAI's API.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ class RouteName(Enum):
     CUDA_MEMORY_UNREGISTER = "CUDA shared memory unregister"
     TRACE_SETTING = "trace setting"
     LOGGING = "logging"
+    OPENAI_CHAT = "chat completions"
+    OPENAI_COMPLETIONS = "completions"
+    OPENAI_EMBEDDINGS = "embeddings"
+    OPENAI_MODELS = "models"
+    OPENAI_MODEL = "model"
 
 
 class RouteFault(Enum):
@@ -91,6 +97,11 @@ _ROUTES: Final = tuple(
         (_CUDA_MEMORY + rb"/status", b"GET", RouteName.CUDA_MEMORY_STATUS),
         (_CUDA_MEMORY + rb"/register", b"POST", RouteName.CUDA_MEMORY_REGISTER),
         (_CUDA_MEMORY + rb"/unregister", b"POST", RouteName.CUDA_MEMORY_UNREGISTER),
+        (rb"/v1/chat/completions", b"POST", RouteName.OPENAI_CHAT),
+        (rb"/v1/completions", b"POST", RouteName.OPENAI_COMPLETIONS),
+        (rb"/v1/embeddings", b"POST", RouteName.OPENAI_EMBEDDINGS),
+        (rb"/v1/models", b"GET", RouteName.OPENAI_MODELS),
+        (rb"/v1/models/(?P<model>[^/]+)", b"GET", RouteName.OPENAI_MODEL),
     )
 )
 

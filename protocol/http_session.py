@@ -23,6 +23,7 @@ from .http_request import (
     parse_request_line,
     target_too_long,
 )
+from .http_response import HttpResponse, error_response
 
 __all__ = [
     "CONTINUE",
@@ -55,10 +56,22 @@ class HttpContinue:
 
 @dataclass(slots=True)
 class HttpFailure:
-    """The session cannot go on: answer with `status` and `message`, then close the connection."""
+    """The session cannot go on: answer with `response`, then close the connection.
+
+    Attributes:
+      status: The status of the answer.
+      message: What it says.
+      own_response: The answer, if it is not the one of the v2 protocol.
+    """
 
     status: int
     message: str
+    own_response: HttpResponse | None = None
+
+    @property
+    def response(self) -> HttpResponse:
+        """The answer."""
+        return self.own_response or error_response(self.status, self.message)
 
 
 HttpEvent: TypeAlias = HttpRequest | HttpContinue | HttpFailure

@@ -46,6 +46,11 @@ HTTP_APIS: Final[Mapping[RouteName, str]] = {
     RouteName.CUDA_MEMORY_UNREGISTER: "shared-memory",
     RouteName.TRACE_SETTING: "trace",
     RouteName.LOGGING: "logging",
+    RouteName.OPENAI_CHAT: "inference",
+    RouteName.OPENAI_COMPLETIONS: "inference",
+    RouteName.OPENAI_EMBEDDINGS: "inference",
+    RouteName.OPENAI_MODELS: "metadata",
+    RouteName.OPENAI_MODEL: "metadata",
 }
 """Which API each HTTP route belongs to."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .options import ServerOptions
 from .protocol.grpc_compression import compression_level
 from .protocol.header_forwarding import HeaderForwarding, header_forwarding
+from .protocol.openai.api_keys import ApiKeys
 from .protocol.restricted_apis import (
     RestrictedMethods,
     RestrictedRoutes,
@@ -25,6 +26,7 @@ class CallRules:
       grpc_restricted: gRPC calls that need a key.
       grpc_forwarding: Metadata that become parameters.
       grpc_compression: How hard answers are compressed, as zlib counts; 0 is not at all.
+      openai_keys: The keys of clients of OpenAI's API.
     """
 
     http_restricted: RestrictedRoutes | None
@@ -32,6 +34,7 @@ class CallRules:
     grpc_restricted: RestrictedMethods | None
     grpc_forwarding: HeaderForwarding | None
     grpc_compression: int
+    openai_keys: ApiKeys | None
 
 
 def call_rules(options: ServerOptions) -> CallRules:
@@ -47,4 +50,5 @@ def call_rules(options: ServerOptions) -> CallRules:
         restricted_methods(options.grpc_restricted_protocols),
         header_forwarding(grpc, "--grpc-header-forward-pattern"),
         compression_level(options.grpc_compression_level),
+        ApiKeys(options.openai_api_keys) if options.openai_api_keys else None,
     )

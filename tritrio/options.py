@@ -108,6 +108,7 @@ class ServerOptions:
         become parameters of inference requests; "" for none.
       http_restricted_apis: `<api>[,<api>...]:<key>=<value>` each; a call of one of the APIs needs
         the header <key> with this value.
+      openai_api_keys: What clients of OpenAI's API send as keys; none lets everybody in.
       http_reuse_port: Whether several processes may listen on the HTTP port.
       http_tls: With what HTTP is served as HTTPS; None for HTTP.
       grpc_address: Address of the gRPC port; None for no gRPC.
@@ -159,6 +160,7 @@ class ServerOptions:
     http_half_close: bool = False
     http_header_forward_pattern: str = ""
     http_restricted_apis: tuple[str, ...] = ()
+    openai_api_keys: tuple[str, ...] = field(default=(), repr=False)
     http_reuse_port: bool = False
     http_tls: TlsOptions | None = None
     grpc_address: str | None = "0.0.0.0"  # noqa: S104 - Triton's default

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -23,6 +24,8 @@ from .actors.http_api import HttpApi
 from .actors.http_connection import HttpConnection
 from .actors.http_generate import GenerateMethods
 from .actors.http_logging import HttpLogging
+from .actors.http_openai import OpenAiContext, OpenAiMethods
+from .actors.http_openai_embeddings import OpenAiEmbeddings
 from .actors.http_repository import HttpRepository
 from .actors.http_sagemaker import HttpSagemaker
 from .actors.http_service import HttpService
@@ -46,6 +49,7 @@ from .memory.response_cache import LocalCache
 from .memory.shared_memory import SharedMemoryRegions
 from .options import ServerOptions, VertexAiOptions
 from .protocol.errors import RequestError
+from .protocol.openai.gate import Gate
 from .protocol.sagemaker import BINARY
 from .protocol.vertex_ai import VertexAiRoutes
 from .tls import GRPC_ALPN, NO_TLS, TlsContexts
@@ -107,13 +111,25 @@ def build_parts(
         restricted=rules.http_restricted,
         forwarding=rules.http_forwarding,
     )
-    api = make_api()
+    api = make_api(
+        gate=Gate(
+            input_bytes_max=options.http_input_bytes_max,
+            keys=rules.openai_keys,
+            restricted=rules.http_restricted,
+        )
+    )
+    forward = None if rules.http_forwarding is None else rules.http_forwarding.http_parameters
     generate = GenerateMethods(
         router=router,
         input_bytes_max=options.http_input_bytes_max,
         tracing=tracing,
-        forward=None if rules.http_forwarding is None else rules.http_forwarding.http_parameters,
+        forward=forward,
     )
+    openai = OpenAiContext(
+        router=router, tracing=tracing, now_s=lambda: datetime.now(UTC).timestamp(), forward=forward
+    )
+    api.extend(OpenAiMethods(openai).mapping())
+    api.extend(OpenAiEmbeddings(openai).mapping())
     api.extend(generate.mapping())
     repository = HttpRepository(
         index=core.index, control=core.control, input_bytes_max=options.http_input_bytes_max

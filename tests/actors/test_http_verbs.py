@@ -41,6 +41,11 @@ PATHS = {
     "/v2/trace/setting": "GET POST",
     "/v2/models/plain/trace/setting": "GET POST",
     "/v2/logging": "GET POST",
+    "/v1/chat/completions": "POST",
+    "/v1/completions": "POST",
+    "/v1/embeddings": "POST",
+    "/v1/models": "GET",
+    "/v1/models/plain": "GET",
 }
 
 
@@ -69,6 +74,8 @@ async def test_a_wrong_verb_is_405_with_the_body_of_an_error_and_the_connection_
             assert response.headers["content-type"] == "application/json"
             if verb == "HEAD":
                 assert int(response.headers["content-length"]) > 0
+            elif path.startswith("/v1/"):
+                assert response.json["error"]["code"] == "unknown_url"
             else:
                 assert response.json == {"error": "Method Not Allowed"}
         assert (await client.ask("plain", [[1]])).rows == [[1]]

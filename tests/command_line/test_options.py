@@ -161,6 +161,7 @@ OF_OTHER_TESTS = {
         for what in ("use-ssl", "use-ssl-mutual", "server-cert", "server-key", "root-cert")
     ),
     "--load-model",
+    "--openai-api-key-file",
     "--allow-sagemaker",
     "--sagemaker-port",
     "--sagemaker-safe-port-range",

@@ -11,6 +11,7 @@ from ..memory.cache_config import parse_cache_config
 from ..options import GrpcKeepAlive, ServerOptions, TlsOptions
 from ..protocol.errors import RequestError
 from ..protocol.log_settings import LogSettings
+from ..protocol.openai.api_keys import KEY_CHARACTERS_MAX, KEYS_MAX, read_keys
 from .clouds import check_safe_ports, in_vertex_ai, sagemaker_options, vertex_ai_options
 from .errors import CommandLineError
 from .parsing import build_parser
@@ -20,6 +21,10 @@ UNIX: Final = "unix:"
 """In front of an address that is a path."""
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - Triton's default
 LOOPBACK: Final = "127.0.0.1"
+API_KEYS_VARIABLE: Final = "TRITRIO_OPENAI_API_KEYS"
+"""Of the environment: keys of OpenAI's API, with commas between."""
+KEY_FILE_CHARACTERS_MAX: Final = KEYS_MAX * (KEY_CHARACTERS_MAX + 1)
+"""What is read of a file of keys: as much as they may have."""
 _WILDCARDS: Final = {ANY_ADDRESS, "::"}
 _NESTED: Final[dict[str, Callable[..., Any]]] = {
     "log": LogSettings,
@@ -94,6 +99,7 @@ def _options(given: Mapping[str, Any], environment: Mapping[str, str]) -> Server
         rate_limit_resources=dict(given.get("--rate-limit-resource", [])),
         http_address=addresses["http"],
         http_tls=_tls(given, "http"),
+        openai_api_keys=_api_keys(given.get("--openai-api-key-file"), environment),
         grpc_address=addresses["grpc"],
         grpc_tls=_tls(given, "grpc"),
         metrics_address=addresses["metrics"],
@@ -180,6 +186,36 @@ def _tls(given: Mapping[str, Any], protocol: str) -> TlsOptions | None:
     if mutual and root is None:
         raise CommandLineError(f"--{protocol}-use-ssl-mutual needs --{protocol}-root-cert")
     return TlsOptions(certificate=certificate, key=key, root=root, mutual=mutual)
+
+
+def _api_keys(path: Path | None, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the keys of OpenAI's API, from the file and from the environment.
+
+    Either of them without a key is a mistake: it must not let everybody in.
+    """
+    keys: list[str] = []
+    if path is not None:
+        try:
+            with path.open(encoding="utf-8") as file:
+                text = file.read(KEY_FILE_CHARACTERS_MAX + 1)
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandLineError(f"--openai-api-key-file: no key in '{path}': {error}") from None
+        if len(text) > KEY_FILE_CHARACTERS_MAX:
+            raise CommandLineError(
+                f"--openai-api-key-file: expected at most {KEY_FILE_CHARACTERS_MAX} characters in "
+                f"'{path}', got more"
+            )
+        found = read_keys(text)
+        if not found:
+            raise CommandLineError(f"--openai-api-key-file: expected a key a line in '{path}'")
+        keys += found
+    value = environment.get(API_KEYS_VARIABLE)
+    if value is not None:
+        found = read_keys(value.replace(",", "\n"))
+        if not found:
+            raise CommandLineError(f"{API_KEYS_VARIABLE}: expected keys, with commas between")
+        keys += found
+    return tuple(keys)
 
 
 def _trace_config(given: Mapping[str, Any]) -> Iterable[str]:

@@ -93,6 +93,12 @@ HTTP: Final = Group(
             field="http_restricted_apis",
             repeatable=True,
         ),
+        Option(
+            "--openai-api-key-file",
+            kinds.FILE,
+            "",
+            "file of keys, one a line; calls below /v1 need one of them as bearer token",
+        ),
         *_tls("http", "HTTP"),
         Option(
             "--http-server",

@@ -1,0 +1,335 @@
+"""OpenAI's API for models that generate text: chats, completions, and the models there are.
+
+Each prompt is one ordinary request to the model, with the tensors of Triton's vLLM backend; so any
+model with those is served, whatever it is made with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias, TypeVar, TypeVarTuple, final
+from uuid import uuid4
+
+import orjson
+import trio
+
+from ..protocol.errors import RequestError, invalid_argument
+from ..protocol.generate_codec import check_coding
+from ..protocol.http_request import HttpRequest
+from ..protocol.http_response import JSON_CONTENT_TYPE, HttpResponse
+from ..protocol.http_routes import Route, RouteName
+from ..protocol.llm_codec import llm_request_inputs
+from ..protocol.llm_tensors import (
+    INPUT_IDS,
+    RETURN_LOGPROBS,
+    TEXT_INPUT,
+    TEXT_OUTPUT,
+    LlmRequest,
+)
+from ..protocol.openai.answers import Answer as OpenAiAnswer, ChatAnswer, CompletionAnswer, Header
+from ..protocol.openai.chat_request import parse_chat
+from ..protocol.openai.completion_request import Prompt, parse_completion
+from ..protocol.openai.errors import OpenAiError, from_request_error
+from ..protocol.openai.generation import Chat, GenerationRequest, ToolUse
+from ..protocol.openai.tool_calls import make_reader, shows_special_tokens
+from ..protocol.requests import InferRequest, Parameters
+from ..protocol.tensors import Buffer
+from ..protocol.wording import quoted
+from ._http_sampling import sample_request
+from ._openai_replies import Replies
+from ._openai_stream import OpenAiStream, take_response
+from .http_api import CODEC_THREADS_MAX, OFFLOAD_BYTES_MIN, HttpMethod
+from .http_service import Answer
+from .inference import count_refusal, submit
+from .router import Router
+from .routing_table import ModelVersion
+from .tracing import Tracing
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+Forward: TypeAlias = Callable[[HttpRequest], Parameters]
+"""Returns the headers of a request that become parameters; may raise `RequestError`."""
+Parse: TypeAlias = Callable[[Buffer], GenerationRequest]
+
+OWNER = "tritrio"
+"""Who owns all models, as far as OpenAI's API is concerned."""
+
+
+class OpenAiContext:
+    """What all calls of the API need.
+
+    Args:
+      router: Where models are found.
+      tracing: Samples inferences.
+      now_s: Returns Unix time.
+      forward: Takes parameters from headers; None takes none.
+
+    Attributes:
+      router: Likewise.
+      now_s: Likewise.
+    """
+
+    def __init__(
+        self,
+        *,
+        router: Router,
+        tracing: Tracing,
+        now_s: Callable[[], float],
+        forward: Forward | None = None,
+    ) -> None:
+        self.router = router
+        self.now_s = now_s
+        self._tracing = tracing
+        self._forward = forward
+        self._threads = trio.CapacityLimiter(CODEC_THREADS_MAX)
+
+    async def run(self, job: Callable[[*Ts], T], *args: *Ts, inline: bool) -> T:
+        """Return or raise what a job does, on the event loop or on a thread."""
+        if inline:
+            return job(*args)
+        result = await trio.to_thread.run_sync(job, *args, limiter=self._threads)
+        await trio.lowlevel.checkpoint_if_cancelled()  # a thread is not cut short
+        return result
+
+    def submit_all(
+        self,
+        request: HttpRequest,
+        version: ModelVersion,
+        infers: list[InferRequest],
+        arrived_s: float,
+    ) -> Replies:
+        """Hand the requests of one call to a model: all of them, or none.
+
+        Raises:
+          RequestError: see `submit`, or a header that is forwarded must not be.
+        """
+        replies = Replies()
+        try:
+            parameters = {} if self._forward is None else self._forward(request)
+            for infer in infers:
+                infer.parameters |= parameters
+                if self._tracing.active and infer is infers[0]:  # one trace a call
+                    sample_request(self._tracing, request, infer)
+                replies.add(submit(version, infer, arrived_s))
+        except BaseException:
+            replies.close()
+            raise
+        return replies
+
+
+def failed(error: OpenAiError | RequestError) -> HttpResponse:
+    """Return the answer that reports why a call failed."""
+    if isinstance(error, RequestError):
+        error = from_request_error(error)
+    return error.response()
+
+
+def as_request_error(error: OpenAiError | RequestError) -> RequestError:
+    """Return an error as statistics count it."""
+    return error if isinstance(error, RequestError) else invalid_argument(error.message)
+
+
+@final
+class OpenAiMethods:
+    """Answers the calls but for embeddings.
+
+    Args:
+      context: What all calls need.
+    """
+
+    def __init__(self, context: OpenAiContext) -> None:
+        self._context = context
+        self._created = int(context.now_s())
+
+    def mapping(self) -> Mapping[RouteName, HttpMethod]:
+        """Return the calls; see `HttpApi.extend`."""
+        return {
+            RouteName.OPENAI_CHAT: self._chat,
+            RouteName.OPENAI_COMPLETIONS: self._complete,
+            RouteName.OPENAI_MODELS: self._models,
+            RouteName.OPENAI_MODEL: self._model,
+        }
+
+    def _models(self, _: HttpRequest, __: Route) -> HttpResponse:
+        table = self._context.router.table
+        latest = {version.name: version for version in table.ready_versions()}
+        names = [name for name, version in latest.items() if _serves(version)]
+        document = {"object": "list", "data": [self._described(name) for name in names]}
+        return HttpResponse(200, [JSON_CONTENT_TYPE], orjson.dumps(document))
+
+    def _model(self, _: HttpRequest, route: Route) -> HttpResponse:
+        version = self._context.router.table.find(route.model)
+        if not _serves(version):
+            return failed(_not_served(version, "generates text or makes embeddings"))
+        document = self._described(version.name)
+        return HttpResponse(200, [JSON_CONTENT_TYPE], orjson.dumps(document))
+
+    def _described(self, name: str) -> dict[str, object]:
+        return {"id": name, "object": "model", "created": self._created, "owned_by": OWNER}
+
+    def _chat(self, request: HttpRequest, _: Route) -> Awaitable[Answer]:
+        return self._generate(request, parse_chat)
+
+    def _complete(self, request: HttpRequest, _: Route) -> Awaitable[Answer]:
+        return self._generate(request, parse_completion)
+
+    async def _generate(self, request: HttpRequest, parse: Parse) -> Answer:
+        arrived_s = trio.current_time()
+        context = self._context
+        try:
+            check_coding(request.headers.get(b"content-encoding", b""))
+            inline = len(request.body) < OFFLOAD_BYTES_MIN
+            asked = await context.run(parse, request.body, inline=inline)
+            version = context.router.table.find(asked.model)
+            try:
+                prompts = await self._prompts(asked, version, inline=inline)
+                # It may have been replaced meanwhile, and take no more requests.
+                version = context.router.table.find(asked.model)
+                header = self._header(asked, version)
+                infers = [_infer_request(asked, version, prompt, header.id) for prompt in prompts]
+            except (OpenAiError, RequestError) as error:
+                count_refusal(version, as_request_error(error), arrived_s)
+                raise
+            replies = context.submit_all(request, version, infers, arrived_s)
+        except (OpenAiError, RequestError) as error:
+            return failed(error)
+        answer = _answer(asked, version, header)
+        headers = [(b"X-Request-Id", header.id.encode())]
+        try:
+            if not asked.stream:
+                while await take_response(replies, answer) is not None:
+                    pass
+                replies.close()
+                return HttpResponse(200, [JSON_CONTENT_TYPE, *headers], answer.document())
+            stream = OpenAiStream(replies, answer, headers)
+            await stream.begin()
+        except RequestError as error:
+            replies.close()
+            return failed(error)
+        except BaseException:
+            replies.close()
+            raise
+        return stream
+
+    async def _prompts(
+        self, asked: GenerationRequest, version: ModelVersion, *, inline: bool
+    ) -> tuple[Prompt, ...]:
+        _check_model(asked, version)
+        if asked.chat is None:
+            return asked.prompts
+        return (await self._context.run(_rendered, version, asked.chat, inline=inline),)
+
+    def _header(self, asked: GenerationRequest, version: ModelVersion) -> Header:
+        prefix = "cmpl" if asked.chat is None else "chatcmpl"
+        return Header(
+            id=f"{prefix}-{uuid4().hex}",
+            created=int(self._context.now_s()),
+            model=asked.model,
+            fingerprint=f"{version.name}-{version.version}",
+        )
+
+
+def _generates(version: ModelVersion) -> bool:
+    spec = version.spec
+    return spec.max_batch_size == 0 and TEXT_INPUT in spec.inputs and TEXT_OUTPUT in spec.outputs
+
+
+def _serves(version: ModelVersion) -> bool:
+    return _generates(version) or version.openai.embedding is not None
+
+
+def _not_served(version: ModelVersion, what: str) -> OpenAiError:
+    return OpenAiError(
+        404,
+        f"expected a model that {what}, got {quoted(version.name)}, which does not",
+        param="model",
+    )
+
+
+def _check_model(asked: GenerationRequest, version: ModelVersion) -> None:
+    """Refuse a model that cannot do what is asked for."""
+    if not _generates(version):
+        raise _not_served(version, "generates text")
+    if asked.chat is not None and (version.text is None or not version.text.can_chat):
+        raise _not_served(version, "has a chat template")
+    inputs = version.spec.inputs
+    if asked.logprobs and RETURN_LOGPROBS not in inputs:
+        raise OpenAiError(
+            400,
+            f"model '{version.name}' gives no log probabilities, got 'logprobs'",
+            param="logprobs",
+        )
+    if INPUT_IDS not in inputs and not all(isinstance(each, str) for each in asked.prompts):
+        raise OpenAiError(
+            400,
+            f"model '{version.name}' takes prompts that are text, got token ids",
+            param="prompt",
+        )
+
+
+def _rendered(version: ModelVersion, chat: Chat) -> str:
+    assert version.text is not None
+    return version.text.render_chat(
+        chat.messages,
+        tools=chat.tools,
+        add_generation_prompt=chat.add_generation_prompt,
+        variables=chat.variables,
+    )
+
+
+def _infer_request(
+    asked: GenerationRequest, version: ModelVersion, prompt: Prompt, request_id: str
+) -> InferRequest:
+    """Return the request to the model; what the model has no input for is left out."""
+    sampling = asked.sampling
+    if asked.chat is not None and asked.chat.tool_use is ToolUse.AUTO:
+        sampling = shows_special_tokens(version.openai.tool_call_parser) | sampling
+    inputs = llm_request_inputs(
+        LlmRequest(
+            text=prompt if isinstance(prompt, str) else "",
+            tokens=None if isinstance(prompt, str) else prompt,
+            stream=asked.stream,
+            sampling=sampling,
+            exclude_input=True,
+            finish_reason=True,
+            logprobs=asked.logprobs,
+            num_input_tokens=True,
+            num_output_tokens=True,
+        )
+    )
+    infer = InferRequest(version.name)
+    infer.id = request_id
+    known = version.spec.inputs
+    infer.inputs = {name: tensor for name, tensor in inputs.items() if name in known}
+    return infer
+
+
+def _answer(asked: GenerationRequest, version: ModelVersion, header: Header) -> OpenAiAnswer:
+    chat = asked.chat
+    if chat is None:
+        begins = [each if asked.echo and isinstance(each, str) else "" for each in asked.prompts]
+        return CompletionAnswer(
+            header,
+            begins=begins,
+            n=asked.n,
+            include_usage=asked.include_usage,
+            logprobs=asked.logprobs,
+        )
+    parser = version.openai.tool_call_parser
+    return ChatAnswer(
+        header,
+        n=asked.n,
+        include_usage=asked.include_usage,
+        logprobs=asked.logprobs,
+        tool_use=chat.tool_use,
+        parallel_tool_calls=chat.parallel_tool_calls,
+        make_reader=lambda: make_reader(
+            chat.tool_use, chat.tool_name, parser, lambda: _call_id(parser)
+        ),
+    )
+
+
+def _call_id(parser: str) -> str:
+    """Return the id of a call; Mistral's templates take nine letters and digits alone."""
+    return uuid4().hex[:9] if parser == "mistral" else f"call_{uuid4().hex[:24]}"
