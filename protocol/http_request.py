@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from .http_response import HttpResponse
+
 if TYPE_CHECKING:
     from .trace import Trace
 
@@ -108,12 +110,14 @@ class Refused(Exception):  # noqa: N818 - a verdict on the client, not an error 
     Attributes:
       status: The status to answer with.
       message: The text to answer with.
+      own_response: The answer, if it is not the one of the v2 protocol.
     """
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, own_response: HttpResponse | None = None) -> None:
         super().__init__(message)
         self.status: Final = status
         self.message: Final = message
+        self.own_response: Final = own_response
 
 
 def feed(parser: HttpRequestParser, data: bytes | memoryview) -> None:

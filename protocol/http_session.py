@@ -175,7 +175,7 @@ class HttpSession:
                     position = self._receive_chunked_body(self._chunks, data, position, events)
         except Refused as refusal:
             self.fail()
-            events.append(HttpFailure(refusal.status, refusal.message))
+            events.append(HttpFailure(refusal.status, refusal.message, refusal.own_response))
         return events
 
     def receive_eof(self) -> list[HttpEvent]:
@@ -261,7 +261,7 @@ class HttpSession:
         if self._admit is not None:
             failure = self._admit(request)
             if failure is not None:
-                raise Refused(failure.status, failure.message)
+                raise Refused(failure.status, failure.message, failure.own_response)
         if request.content_length is not None:
             self._body_bytes_missing = request.content_length
         elif b"transfer-encoding" in request.headers:

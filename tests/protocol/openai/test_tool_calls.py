@@ -14,7 +14,7 @@ from tritrio.protocol.openai.generation import ToolUse
 from tritrio.protocol.openai.tool_calls import CallPiece, Words, make_reader
 
 ROME = '{"town": "Rome"}'
-CALL = '{"name": "weather", "arguments": %s}' % ROME
+CALL = f'{{"name": "weather", "arguments": {ROME}}}'
 ONE = [("weather", ROME)]
 
 

@@ -1,0 +1,454 @@
+"""OpenAI's API of the whole server, in memory: answers, events, errors, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.support.http_client import HttpClient, Response, request_bytes
+from tests.support.memory_server import MemoryServer, memory_server, write_models
+from tests.support.talking import write_talking_model
+from tritrio.backends.llm.text import Text, TextStream
+from tritrio.protocol.errors import invalid_argument
+
+HELLO = [{"role": "user", "content": "Hi|!"}]
+TOOL = {"type": "function", "function": {"name": "weather"}}
+CALL = '<tool_call>|{"name": "weather", |"arguments": {"town": "Rome"}}|</tool_call>'
+
+
+class FakeText(Text):
+    """A chat template that prints the last message, or the tools if it is "tools"."""
+
+    vocabulary_size = 1000
+    end_tokens = frozenset[int]()
+    can_chat = True
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        assert add_generation_prompt
+        content: str = messages[-1]["content"]
+        if content == "refuse":
+            raise invalid_argument("the template takes nothing")
+        return orjson.dumps([tools, variables]).decode() if content == "tools" else content
+
+    def encode(self, text: str) -> list[int]:
+        raise NotImplementedError
+
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        raise NotImplementedError
+
+    def stream(self, *, skip_special_tokens: bool = True) -> TextStream:
+        raise NotImplementedError
+
+    def token_text(self, token: int) -> str:
+        raise NotImplementedError
+
+    def token_bytes(self, token: int) -> bytes:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def talking(tmp_path: Path) -> Path:
+    """A repository with `talk`, `small` that has fewer inputs, and `plain`, which does not talk."""
+    repository = write_models(tmp_path / "models", only=("plain",))
+    write_talking_model(repository, "talk", ("tool_call_parser", "hermes"))
+    write_talking_model(repository, "small", without=("input_ids", "return_logprobs"))
+    return repository
+
+
+def teach(server: MemoryServer, *models: str) -> None:
+    """Give models a chat template."""
+    for model in models or ("talk",):
+        server.core.router.table.find(model).text = FakeText()
+
+
+def call(path: str, *, headers: Sequence[str] = (), **members: Any) -> bytes:
+    return request_bytes(f"/v1/{path}", orjson.dumps(members), headers=headers)
+
+
+async def complete(client: HttpClient, prompt: Any, **members: Any) -> Response:
+    client.send(call("completions", **{"model": "talk", "prompt": prompt, **members}))
+    return await client.response()
+
+
+async def chat(client: HttpClient, content: str, **members: Any) -> Response:
+    messages = [{"role": "user", "content": content}]
+    client.send(call("chat/completions", **{"model": "talk", "messages": messages, **members}))
+    return await client.response()
+
+
+async def events(client: HttpClient) -> list[Any]:
+    """The events of a stream, its head included: the objects, and the text of the last."""
+    head = await client.head()
+    assert head.status == 200
+    assert head.headers["content-type"] == "text/event-stream; charset=utf-8"
+    body = b""
+    while chunk := await client.chunk():
+        body += chunk
+    assert body.endswith(b"\n\n")
+    found: list[Any] = []
+    for event in body[:-2].split(b"\n\n"):
+        assert event.startswith(b"data: ")
+        data = event.removeprefix(b"data: ")
+        found.append("[DONE]" if data == b"[DONE]" else orjson.loads(data))
+    return found
+
+
+async def test_a_completion(autojump_clock: MockClock, talking: Path) -> None:
+    async with memory_server(talking) as server:
+        answer = await complete(server.http(), "a|b|c")
+        assert answer.status == 200
+        assert answer.headers["content-type"] == "application/json"
+        body = answer.json
+        assert body.pop("id").startswith("cmpl-")
+        assert isinstance(body.pop("created"), int)
+        choice = {"index": 0, "text": "abc", "logprobs": None, "finish_reason": "stop"}
+        assert body == {
+            "object": "text_completion",
+            "model": "talk",
+            "system_fingerprint": "talk-1",
+            "choices": [choice],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6},
+        }
+        assert server.counts("talk") == (1, 0, 0)
+
+
+async def test_every_prompt_has_its_choices(autojump_clock: MockClock, talking: Path) -> None:
+    async with memory_server(talking) as server:
+        answer = await complete(server.http(), ["a|b", [3, 4], "c"], n=2, max_tokens=1)
+        choices = answer.json["choices"]
+        assert [each["index"] for each in choices] == list(range(6))
+        assert [each["text"] for each in choices] == ["a", "1a", " 3", "1 3", "c", "1c"]
+        reasons = [each["finish_reason"] for each in choices]
+        assert reasons == ["length"] * 4 + ["stop"] * 2
+        usage = {"prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11}
+        assert answer.json["usage"] == usage
+        assert server.counts("talk") == (3, 0, 0)
+
+
+async def test_the_model_gets_what_was_said(autojump_clock: MockClock, talking: Path) -> None:
+    async with memory_server(talking) as server:
+        client = server.http()
+        answer = await complete(client, "!sampling", temperature=0, stop="x", user="u")
+        given = orjson.loads(answer.json["choices"][0]["text"])
+        assert given == {"max_tokens": 16, "stop": "x", "temperature": 0}
+        teach(server)
+        answer = await chat(client, "!sampling", response_format={"type": "json_object"})
+        given = orjson.loads(answer.json["choices"][0]["message"]["content"])
+        assert given == {"max_tokens": None, "structured_outputs": {"json_object": True}}
+
+
+async def test_a_prompt_comes_back_in_front(autojump_clock: MockClock, talking: Path) -> None:
+    async with memory_server(talking) as server:
+        client = server.http()
+        answer = await complete(client, "a|b", echo=True)
+        assert answer.json["choices"][0]["text"] == "a|bab"
+        client.send(call("completions", model="talk", prompt="a|b", echo=True, stream=True))
+        found = await events(client)
+        texts = [each["choices"][0]["text"] for each in found[:-1]]
+        assert texts == ["a|ba", "b"]
+
+
+async def test_the_events_of_a_completion(autojump_clock: MockClock, talking: Path) -> None:
+    async with memory_server(talking) as server:
+        client = server.http()
+        client.send(call("completions", model="talk", prompt="a|b", stream=True))
+        *chunks, done = await events(client)
+        assert done == "[DONE]"
+        assert len({chunk["id"] for chunk in chunks}) == 1
+        assert [chunk["choices"] for chunk in chunks] == [
+            [{"index": 0, "text": "a", "logprobs": None, "finish_reason": None}],
+            [{"index": 0, "text": "b", "logprobs": None, "finish_reason": "stop"}],
+        ]
+        assert not any("usage" in chunk for chunk in chunks)
+
+
+async def test_a_chat_and_its_events(autojump_clock: MockClock, talking: Path) -> None:
+    async with memory_server(talking) as server:
+        teach(server)
+        client = server.http()
+        answer = await chat(client, "a|b")
+        assert answer.json["id"].startswith("chatcmpl-")
+        assert answer.json["object"] == "chat.completion"
+        message = {"role": "assistant", "content": "ab", "refusal": None}
+        assert answer.json["choices"] == [
+            {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        ]
+        options = {"include_usage": True}
+        client.send(
+            call(
+                "chat/completions",
+                model="talk",
+                messages=HELLO,
+                stream=True,
+                stream_options=options,
+            )
+        )
+        *chunks, last, done = await events(client)
+        assert done == "[DONE]"
+        assert [chunk["choices"][0]["delta"] for chunk in chunks] == [
+            {"role": "assistant", "content": "", "refusal": None},
+            {"content": "Hi"},
+            {"content": "!"},
+            {},
+        ]
+        reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
+        assert reasons == [None, None, None, "stop"]
+        assert all(chunk["usage"] is None for chunk in chunks)
+        assert all(chunk["object"] == "chat.completion.chunk" for chunk in chunks)
+        assert last["choices"] == []
+        usage = {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}
+        assert last["usage"] == usage
+
+
+async def test_log_probabilities(autojump_clock: MockClock, talking: Path) -> None:
+    async with memory_server(talking) as server:
+        teach(server)
+        client = server.http()
+        answer = await chat(client, "a|é", logprobs=True, top_logprobs=1)
+        other = {"token": "other", "bytes": list(b"other"), "logprob": -9999.0}
+        assert answer.json["choices"][0]["logprobs"] == {
+            "content": [
+                {"token": "a", "bytes": [97], "logprob": -0.5, "top_logprobs": [other]},
+                {"token": "é", "bytes": [195, 169], "logprob": -0.5, "top_logprobs": [other]},
+            ],
+            "refusal": None,
+        }
+        whole = {
+            "tokens": ["ab", "c"],
+            "token_logprobs": [-0.5, -0.5],
+            "top_logprobs": [{"other": -9999.0, "ab": -0.5}, {"other": -9999.0, "c": -0.5}],
+            "text_offset": [0, 2],
+        }
+        answer = await complete(client, "ab|c", logprobs=1)
+        assert answer.json["choices"][0]["logprobs"] == whole
+        client.send(call("completions", model="talk", prompt="ab|c", logprobs=1, stream=True))
+        *chunks, _ = await events(client)
+        pieces = [chunk["choices"][0]["logprobs"] for chunk in chunks]
+        assert {key: pieces[0][key] + pieces[1][key] for key in whole} == whole
+
+
+async def test_calls_of_tools(autojump_clock: MockClock, talking: Path) -> None:
+    async with memory_server(talking) as server:
+        teach(server)
+        client = server.http()
+        answer = await chat(client, "tools", tools=[TOOL], chat_template_kwargs={"a": 1})
+        content = answer.json["choices"][0]["message"]["content"]
+        assert orjson.loads(content) == [[TOOL], {"a": 1}]
+        answer = await chat(client, CALL, tools=[TOOL])
+        (choice,) = answer.json["choices"]
+        assert choice["finish_reason"] == "tool_calls"
+        assert choice["message"]["content"] is None
+        (made,) = choice["message"]["tool_calls"]
+        assert made["id"].startswith("call_")
+        function = {"name": "weather", "arguments": '{"town": "Rome"}'}
+        assert (made["type"], made["function"]) == ("function", function)
+        answer = await chat(client, CALL)  # nobody asked for calls
+        assert answer.json["choices"][0]["message"]["content"] == CALL.replace("|", "")
+
+
+async def test_the_events_of_calls_of_tools(autojump_clock: MockClock, talking: Path) -> None:
+    async with memory_server(talking) as server:
+        teach(server)
+        client = server.http()
+        named = {"type": "function", "function": {"name": "weather"}}
+        for content, choice, reason, pieces in (
+            (CALL, "auto", "tool_calls", ['{"town": "Rome"}']),
+            ('{"town": |"Rome"}', named, "stop", ['{"town": ', '"Rome"}']),
+        ):
+            messages = [{"role": "user", "content": content}]
+            members = {"tools": [TOOL], "tool_choice": choice, "stream": True}
+            client.send(call("chat/completions", model="talk", messages=messages, **members))
+            *chunks, done = await events(client)
+            assert done == "[DONE]"
+            choices = [chunk["choices"][0] for chunk in chunks]
+            deltas = [made for each in choices for made in each["delta"].get("tool_calls", ())]
+            assert [each["function"]["arguments"] for each in deltas] == pieces
+            assert [each["index"] for each in deltas] == [0] * len(pieces)
+            assert deltas[0]["function"]["name"] == "weather"
+            assert [("id" in each) for each in deltas] == [True] + [False] * (len(pieces) - 1)
+            assert choices[-1]["finish_reason"] == reason
+
+
+async def test_a_failure_before_the_first_event_decides_the_status(
+    autojump_clock: MockClock, talking: Path
+) -> None:
+    async with memory_server(talking) as server:
+        client = server.http()
+        for prompt, status, kind in (
+            ("!fail", 500, "server_error"),
+            ("!busy", 503, "overloaded_error"),
+            ("!crowd", 500, "server_error"),
+        ):
+            for stream in (False, True):
+                answer = await complete(client, prompt, stream=stream)
+                assert answer.status == status
+                error = answer.json["error"]
+                assert error["type"] == kind
+                assert error.keys() == {"message", "type", "param", "code"}
+                assert ("retry-after" in answer.headers) == (status == 503)
+
+
+async def test_a_later_failure_is_the_last_event(autojump_clock: MockClock, talking: Path) -> None:
+    async with memory_server(talking) as server:
+        client = server.http()
+        client.send(call("completions", model="talk", prompt=["a|!fail", "b|c"], stream=True))
+        *chunks, last = await events(client)
+        assert all("choices" in chunk for chunk in chunks)
+        assert last["error"]["type"] == "server_error"
+        assert (await complete(client, "a")).status == 200  # the connection goes on
+
+
+async def test_what_models_cannot_do_is_said(autojump_clock: MockClock, talking: Path) -> None:
+    async with memory_server(talking) as server:
+        client = server.http()
+        for model, members, status, param, code in (
+            ("nobody", {}, 404, "model", "model_not_found"),
+            ("plain", {}, 404, "model", None),
+            ("small", {"prompt": [1]}, 400, "prompt", None),
+            ("small", {"logprobs": 1}, 400, "logprobs", None),
+            ("talk", {"temperature": -1}, 400, "temperature", None),
+        ):
+            answer = await complete(client, **{"prompt": "a", "model": model, **members})
+            error = answer.json["error"]
+            assert (answer.status, error["param"], error["code"]) == (status, param, code)
+        answer = await chat(client, "a")  # without a template
+        assert (answer.status, answer.json["error"]["param"]) == (404, "model")
+        teach(server)
+        answer = await chat(client, "refuse")
+        assert (answer.status, answer.json["error"]["message"]) == (
+            400,
+            "the template takes nothing",
+        )
+        client.send(request_bytes("/v1/completions", b"{"))
+        assert (await client.response()).status == 400
+        answer = await complete(client, "a", model="small")
+        assert answer.json["choices"][0]["text"] == "a"
+        assert server.counts("talk") == (0, 2, 0)
+
+
+async def test_the_models_are_those_that_can_be_asked(
+    autojump_clock: MockClock, talking: Path
+) -> None:
+    async with memory_server(talking) as server:
+        client = server.http()
+        client.get("/v1/models")
+        body = (await client.response()).json
+        assert body["object"] == "list"
+        assert [each["id"] for each in body["data"]] == ["small", "talk"]
+        client.get("/v1/models/talk")
+        model = (await client.response()).json
+        assert model == body["data"][1]
+        assert isinstance(model.pop("created"), int)
+        assert model == {"id": "talk", "object": "model", "owned_by": "tritrio"}
+        for name in ("plain", "nobody"):
+            client.get(f"/v1/models/{name}")
+            answer = await client.response()
+            assert (answer.status, answer.json["error"]["param"]) == (404, "model")
+        client.get("/v1/files")
+        answer = await client.response()
+        assert (answer.status, answer.json["error"]["code"]) == (404, "unknown_url")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_cancels_every_prompt(
+    autojump_clock: MockClock, talking: Path, stream: bool
+) -> None:
+    async with memory_server(talking, seconds={"talk": 1.0}) as server:
+        client = server.http()
+        client.send(call("completions", model="talk", prompt=["a", "b", "c"], stream=stream))
+        await wait_all_tasks_blocked()
+        client.end.close()
+        await wait_all_tasks_blocked()
+        assert server.counts("talk") == (0, 3, 0)
+        assert len(server.executions) == 1
+
+
+async def test_keys(autojump_clock: MockClock, talking: Path) -> None:
+    async with memory_server(talking, openai_api_keys=("sk-a", "sk-b")) as server:
+        client = server.http()
+        for headers in (
+            [],
+            ["Authorization: Bearer sk-c"],
+            ["Authorization: Basic sk-a"],
+            ["Authorization: Bearer sk-a", "Authorization: Bearer sk-a"],
+            ["Authorization: Bearer "],
+        ):
+            for data in (
+                call("completions", headers=headers, model="talk", prompt="a"),
+                request_bytes("/v1/models", headers=headers),
+                request_bytes("/v1/nothing", headers=headers),
+            ):
+                client.send(data)
+                answer = await client.response()
+                assert answer.status == 401
+                assert answer.headers["www-authenticate"] == "Bearer"
+                assert answer.json["error"]["code"] == "invalid_api_key"
+                assert "sk-" not in answer.body.decode()
+        for key in ("sk-a", "sk-b"):
+            headers = [f"Authorization: Bearer {key}"]
+            client.send(call("completions", headers=headers, model="talk", prompt="a"))
+            assert (await client.response()).status == 200
+        client.get("/v2/health/ready")
+        assert (await client.response()).status == 200
+
+
+async def test_a_large_body_without_a_key_is_not_received(
+    autojump_clock: MockClock, talking: Path
+) -> None:
+    async with memory_server(talking, openai_api_keys=("sk-a",)) as server:
+        client = server.http()
+        client.send(b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n")
+        answer = await client.response()
+        assert (answer.status, answer.json["error"]["code"]) == (401, "invalid_api_key")
+
+
+async def test_a_body_has_a_limit(autojump_clock: MockClock, talking: Path) -> None:
+    async with memory_server(talking, http_input_bytes_max=100) as server:
+        client = server.http()
+        client.send(call("completions", model="talk", prompt="a" * 100))
+        answer = await client.response()
+        assert (answer.status, answer.json["error"]["code"]) == (413, "request_too_large")
+        client = server.http()
+        chunked = "Transfer-Encoding: chunked"
+        client.send(request_bytes("/v1/completions", method="POST", headers=[chunked]))
+        client.send(b"78\r\n" + b" " * 120 + b"\r\n0\r\n\r\n")
+        assert (await client.response()).status == 413
+
+
+async def test_restricted_calls_and_forwarded_headers(
+    autojump_clock: MockClock, talking: Path
+) -> None:
+    rules: dict[str, Any] = {
+        "http_restricted_apis": ("inference:admin=secret",),
+        "http_header_forward_pattern": "^x_",
+    }
+    async with memory_server(talking, **rules) as server:
+        client = server.http()
+        answer = await complete(client, "a")
+        assert (answer.status, answer.json["error"]["code"]) == (403, "restricted_api")
+        client.get("/v1/models")
+        assert (await client.response()).status == 200
+        for header, status in (("x_a: b", 200), ("x_priority: 1", 200)):
+            headers = ["admin: secret", header]
+            client.send(call("completions", headers=headers, model="talk", prompt="a"))
+            assert (await client.response()).status == status
+
+
+async def test_a_large_chat_is_read_on_a_thread(talking: Path) -> None:
+    async with memory_server(talking) as server:
+        teach(server)
+        text = "a" * 300_000
+        answer = await chat(server.http(), text)
+        assert answer.json["choices"][0]["message"]["content"] == text
