@@ -2,107 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.support.http_client import HttpClient, Response, request_bytes
-from tests.support.memory_server import MemoryServer, memory_server, write_models
-from tests.support.talking import write_talking_model
-from tritrio.backends.llm.text import Text, TextStream
-from tritrio.protocol.errors import invalid_argument
+from tests.support.http_client import request_bytes
+from tests.support.memory_server import memory_server
+from tests.support.openai_calls import call, chat, complete, events, teach
 
 HELLO = [{"role": "user", "content": "Hi|!"}]
 TOOL = {"type": "function", "function": {"name": "weather"}}
 CALL = '<tool_call>|{"name": "weather", |"arguments": {"town": "Rome"}}|</tool_call>'
-
-
-class FakeText(Text):
-    """A chat template that prints the last message, or the tools if it is "tools"."""
-
-    vocabulary_size = 1000
-    end_tokens = frozenset[int]()
-    can_chat = True
-
-    def render_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        variables: Mapping[str, Any] | None = None,
-    ) -> str:
-        assert add_generation_prompt
-        content: str = messages[-1]["content"]
-        if content == "refuse":
-            raise invalid_argument("the template takes nothing")
-        return orjson.dumps([tools, variables]).decode() if content == "tools" else content
-
-    def encode(self, text: str) -> list[int]:
-        raise NotImplementedError
-
-    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        raise NotImplementedError
-
-    def stream(self, *, skip_special_tokens: bool = True) -> TextStream:
-        raise NotImplementedError
-
-    def token_text(self, token: int) -> str:
-        raise NotImplementedError
-
-    def token_bytes(self, token: int) -> bytes:
-        raise NotImplementedError
-
-
-@pytest.fixture
-def talking(tmp_path: Path) -> Path:
-    """A repository with `talk`, `small` that has fewer inputs, and `plain`, which does not talk."""
-    repository = write_models(tmp_path / "models", only=("plain",))
-    write_talking_model(repository, "talk", ("tool_call_parser", "hermes"))
-    write_talking_model(repository, "small", without=("input_ids", "return_logprobs"))
-    return repository
-
-
-def teach(server: MemoryServer, *models: str) -> None:
-    """Give models a chat template."""
-    for model in models or ("talk",):
-        server.core.router.table.find(model).text = FakeText()
-
-
-def call(path: str, *, headers: Sequence[str] = (), **members: Any) -> bytes:
-    return request_bytes(f"/v1/{path}", orjson.dumps(members), headers=headers)
-
-
-async def complete(client: HttpClient, prompt: Any, **members: Any) -> Response:
-    client.send(call("completions", **{"model": "talk", "prompt": prompt, **members}))
-    return await client.response()
-
-
-async def chat(client: HttpClient, content: str, **members: Any) -> Response:
-    messages = [{"role": "user", "content": content}]
-    client.send(call("chat/completions", **{"model": "talk", "messages": messages, **members}))
-    return await client.response()
-
-
-async def events(client: HttpClient) -> list[Any]:
-    """The events of a stream, its head included: the objects, and the text of the last."""
-    head = await client.head()
-    assert head.status == 200
-    assert head.headers["content-type"] == "text/event-stream; charset=utf-8"
-    body = b""
-    while chunk := await client.chunk():
-        body += chunk
-    assert body.endswith(b"\n\n")
-    found: list[Any] = []
-    for event in body[:-2].split(b"\n\n"):
-        assert event.startswith(b"data: ")
-        data = event.removeprefix(b"data: ")
-        found.append("[DONE]" if data == b"[DONE]" else orjson.loads(data))
-    return found
 
 
 async def test_a_completion(autojump_clock: MockClock, talking: Path) -> None:
@@ -268,7 +180,7 @@ async def test_the_events_of_calls_of_tools(autojump_clock: MockClock, talking: 
             ('{"town": |"Rome"}', named, "stop", ['{"town": ', '"Rome"}']),
         ):
             messages = [{"role": "user", "content": content}]
-            members = {"tools": [TOOL], "tool_choice": choice, "stream": True}
+            members: dict[str, Any] = {"tools": [TOOL], "tool_choice": choice, "stream": True}
             client.send(call("chat/completions", model="talk", messages=messages, **members))
             *chunks, done = await events(client)
             assert done == "[DONE]"
@@ -373,77 +285,6 @@ async def test_a_client_that_leaves_cancels_every_prompt(
         await wait_all_tasks_blocked()
         assert server.counts("talk") == (0, 3, 0)
         assert len(server.executions) == 1
-
-
-async def test_keys(autojump_clock: MockClock, talking: Path) -> None:
-    async with memory_server(talking, openai_api_keys=("sk-a", "sk-b")) as server:
-        client = server.http()
-        for headers in (
-            [],
-            ["Authorization: Bearer sk-c"],
-            ["Authorization: Basic sk-a"],
-            ["Authorization: Bearer sk-a", "Authorization: Bearer sk-a"],
-            ["Authorization: Bearer "],
-        ):
-            for data in (
-                call("completions", headers=headers, model="talk", prompt="a"),
-                request_bytes("/v1/models", headers=headers),
-                request_bytes("/v1/nothing", headers=headers),
-            ):
-                client.send(data)
-                answer = await client.response()
-                assert answer.status == 401
-                assert answer.headers["www-authenticate"] == "Bearer"
-                assert answer.json["error"]["code"] == "invalid_api_key"
-                assert "sk-" not in answer.body.decode()
-        for key in ("sk-a", "sk-b"):
-            headers = [f"Authorization: Bearer {key}"]
-            client.send(call("completions", headers=headers, model="talk", prompt="a"))
-            assert (await client.response()).status == 200
-        client.get("/v2/health/ready")
-        assert (await client.response()).status == 200
-
-
-async def test_a_large_body_without_a_key_is_not_received(
-    autojump_clock: MockClock, talking: Path
-) -> None:
-    async with memory_server(talking, openai_api_keys=("sk-a",)) as server:
-        client = server.http()
-        client.send(b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n")
-        answer = await client.response()
-        assert (answer.status, answer.json["error"]["code"]) == (401, "invalid_api_key")
-
-
-async def test_a_body_has_a_limit(autojump_clock: MockClock, talking: Path) -> None:
-    async with memory_server(talking, http_input_bytes_max=100) as server:
-        client = server.http()
-        client.send(call("completions", model="talk", prompt="a" * 100))
-        answer = await client.response()
-        assert (answer.status, answer.json["error"]["code"]) == (413, "request_too_large")
-        client = server.http()
-        chunked = "Transfer-Encoding: chunked"
-        client.send(request_bytes("/v1/completions", method="POST", headers=[chunked]))
-        client.send(b"78\r\n" + b" " * 120 + b"\r\n0\r\n\r\n")
-        assert (await client.response()).status == 413
-
-
-async def test_restricted_calls_and_forwarded_headers(
-    autojump_clock: MockClock, talking: Path
-) -> None:
-    rules: dict[str, Any] = {
-        "http_restricted_apis": ("inference:admin=secret",),
-        "http_header_forward_pattern": "^x_",
-    }
-    async with memory_server(talking, **rules) as server:
-        client = server.http()
-        answer = await complete(client, "a")
-        assert (answer.status, answer.json["error"]["code"]) == (403, "restricted_api")
-        client.get("/v1/models")
-        assert (await client.response()).status == 200
-        for header, status in (("x_a: b", 200), ("x_priority: 1", 200)):
-            headers = ["admin: secret", header]
-            client.send(call("completions", headers=headers, model="talk", prompt="a"))
-            assert (await client.response()).status == status
 
 
 async def test_a_large_chat_is_read_on_a_thread(talking: Path) -> None:

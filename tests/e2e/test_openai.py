@@ -132,7 +132,7 @@ def embedded(sentence: str) -> np.ndarray[Any, Any]:
     tokenizer = Tokenizer.from_file(str(EXAMPLES / "minilm" / "tokenizer.json"))
     tokenizer.no_padding()
     ids = np.array([tokenizer.encode(sentence).ids], np.int64)
-    return answer("minilm", {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0]
+    return np.asarray(answer("minilm", {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0])
 
 
 def test_embeddings_are_those_of_the_model(client: openai.OpenAI) -> None:
@@ -144,7 +144,7 @@ def test_embeddings_are_those_of_the_model(client: openai.OpenAI) -> None:
     assert [each.index for each in numbers.data] == [0, 1, 2, 3]
     for sentence, packed, plain in zip(SENTENCES, made.data, numbers.data, strict=True):
         np.testing.assert_allclose(packed.embedding, embedded(sentence), atol=1e-5)
-        assert np.float32(packed.embedding).tolist() == np.float32(plain.embedding).tolist()
+        assert np.array_equal(np.array(packed.embedding, "f4"), np.array(plain.embedding, "f4"))
     ids = Tokenizer.from_file(str(EXAMPLES / "minilm" / "tokenizer.json"))
     ids.no_padding()
     tokens = [each.ids for each in ids.encode_batch(SENTENCES)]

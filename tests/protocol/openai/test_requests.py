@@ -13,7 +13,7 @@ from tritrio.protocol.openai.errors import OpenAiError
 from tritrio.protocol.openai.generation import GenerationRequest, ToolUse
 
 HELLO = [{"role": "user", "content": "Hello"}]
-WEATHER = {
+WEATHER: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "weather",
