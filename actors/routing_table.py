@@ -71,12 +71,11 @@ class ModelVersion:
       load_duration_s: How long its load took, in seconds.
       namespace: The repository that tells it from models of the same name; "" without namespaces.
       loaded: Whether its load succeeded, whatever became of it since.
-      text: Its tokenizer, of a model that generates text; None of any other.
-      openai: What it says for OpenAI's API.
       caching: Takes its requests in front of the scheduler, or None.
       check_ready: Returns whether it is READY and its model says so too, within a few seconds; None
         if the model has no say in it.
       text: The tokenizer of its model, if that generates text; set once it is loaded.
+      openai: What it says for OpenAI's API.
       explain: Returns how its scheduler forms batches, as JSON values; None if it forms none.
     """
 
@@ -97,10 +96,10 @@ class ModelVersion:
         self.load_duration_s = 0.0
         self.namespace = namespace
         self.loaded = False
-        self.text: Text | None = None
-        self.openai = OpenAiSettings()
         self.caching: Submits | None = None
         self.check_ready: Callable[[], Awaitable[bool]] | None = None
+        self.text: Text | None = None
+        self.openai = OpenAiSettings()
         self.explain: Callable[[], dict[str, Any] | None] | None = None
         self._inbox = inbox
 

@@ -7,7 +7,7 @@ Source: OpenAI's API reference, chat completions; `add_generation_prompt` and
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any
 
 from ..json_text import parse_object
 from ..sampling_params import GuideKind
@@ -20,8 +20,6 @@ from .messages import CALLS_MAX, take_messages
 from .sampling import IGNORED, STRUCTURED, checked, guide, take_sampling, take_streaming
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_TEMPLATE_OWN: Final = frozenset({"messages", "tools", "add_generation_prompt"})
-"""What a template is given in any case."""
 
 
 def parse_chat(body: Buffer) -> GenerationRequest:
@@ -179,12 +177,5 @@ def _arguments(function: dict[str, Any]) -> dict[str, Any]:
 
 def _variables(fields: Fields) -> dict[str, Any]:
     variables = fields.mapping("chat_template_kwargs") or {}
-    for name in variables:
-        if name in _TEMPLATE_OWN:
-            raise OpenAiError(
-                400,
-                f"'chat_template_kwargs' may not have '{name}', which has another place",
-                param="chat_template_kwargs",
-            )
     effort = fields.text("reasoning_effort")
     return variables if effort is None else {"reasoning_effort": effort, **variables}

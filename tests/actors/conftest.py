@@ -21,5 +21,7 @@ def talking(tmp_path: Path) -> Path:
     """A repository with `talk`, `small` that has fewer inputs, and `plain`, which does not talk."""
     repository = write_models(tmp_path / "models", only=("plain",))
     write_talking_model(repository, "talk", ("tool_call_parser", "hermes"))
-    write_talking_model(repository, "small", without=("input_ids", "return_logprobs"))
+    write_talking_model(
+        repository, "small", without=("input_ids", "return_logprobs", "exclude_input_in_output")
+    )
     return repository

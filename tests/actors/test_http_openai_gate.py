@@ -58,6 +58,9 @@ async def test_a_body_has_a_limit(autojump_clock: MockClock, talking: Path) -> N
         answer = await client.response()
         assert (answer.status, answer.json["error"]["code"]) == (413, "request_too_large")
         client = server.http()
+        client.send(b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 101\r\n\r\n")
+        assert (await client.response()).status == 413  # before the body comes
+        client = server.http()
         chunked = "Transfer-Encoding: chunked"
         client.send(request_bytes("/v1/completions", method="POST", headers=[chunked]))
         client.send(b"78\r\n" + b" " * 120 + b"\r\n0\r\n\r\n")

@@ -283,7 +283,7 @@ def test_a_required_call_holds_the_answer_to_an_array_of_calls() -> None:
         ),
         ({"tools": [{"type": "web"}]}, "tools[0].type"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
-        ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": []}, "chat_template_kwargs"),
         ({"modalities": ["audio"]}, "modalities"),
     ],
 )
