@@ -41,6 +41,12 @@ def _message(**more: Any) -> bytes:
     return bytes(message.SerializeToString())
 
 
+_FUNCTION: Final = {"name": "f", "arguments": '{"a": [1]}'}
+_ANSWER: Final = {
+    "role": "assistant",
+    "tool_calls": [{"id": "c", "type": "function", "function": _FUNCTION}],
+}
+_TOOL: Final = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 _UNARY: Final = b"\x00" + len(_message()).to_bytes(4, "big") + _message()
 _POST: Final = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\n"
 
@@ -68,6 +74,12 @@ SEEDS: Final[dict[str, list[bytes]]] = {
         _binary({"inputs": [_INPUT]}, bytes(8)),
         _binary({"inputs": [_INPUT, {**_INPUT, "name": "Z"}]}, bytes(16)),
         b"\x00\x00" + bytes(8),
+    ],
+    "openai": [
+        b"\x00" + _json({"model": "m", "messages": [{"role": "user", "content": "a"}], "n": 2}),
+        b"\x00" + _json({"model": "m", "messages": [_ANSWER], "tools": [_TOOL], "top_p": 0.5}),
+        b"\x01" + _json({"model": "m", "prompt": [[1, 2]], "stop": ["a"], "logit_bias": {"7": 1}}),
+        b"\x02" + _json({"model": "m", "input": ["a", "b"], "encoding_format": "base64"}),
     ],
     "wire": [_message(), _message(raw_input_contents=[bytes(8)]), _message(model_version="3")],
     "text": [

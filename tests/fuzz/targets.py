@@ -29,6 +29,9 @@ from tritrio.protocol.infer_wire import decode_model_infer
 from tritrio.protocol.json_codec import decode_infer
 from tritrio.protocol.json_text import parse_json
 from tritrio.protocol.model_spec import ModelSpec
+from tritrio.protocol.openai.chat_request import parse_chat
+from tritrio.protocol.openai.completion_request import parse_completion, parse_embedding
+from tritrio.protocol.openai.errors import OpenAiError
 from tritrio.protocol.pb.inference import DataType, ModelConfig, ModelInput
 from tritrio.protocol.requests import InferRequest
 
@@ -200,6 +203,22 @@ def _check_verdict(error: RequestError) -> None:
     assert 0 < len(error.message) < 2000
 
 
+def openai(data: bytes) -> None:
+    """A request to OpenAI's API is read, or refused in its shape; the first byte says which."""
+    parsers: list[Callable[[bytes], object]] = [parse_chat, parse_completion, parse_embedding]
+    try:
+        parsers[data[0] % 3 if data else 0](data[1:])
+    except RequestError as error:
+        _check_verdict(error)
+    except OpenAiError as error:
+        _check_refusal(error)
+
+
+def _check_refusal(error: OpenAiError) -> None:
+    assert (error.status, error.type) == (400, "invalid_request_error")
+    assert len(error.body) < 4000
+
+
 def wire(data: bytes) -> None:
     """A ModelInferRequest is one for google too, with the same names, and malformed for both."""
     theirs: Any = service_pb2.ModelInferRequest()
@@ -250,6 +269,7 @@ TARGETS: Final[dict[str, Target]] = {
     "json_text": json_text,
     "json_request": json_request,
     "binary_request": binary_request,
+    "openai": openai,
     "wire": wire,
     "text": text,
 }
