@@ -1,6 +1,6 @@
 """The engine actor: one per instance of a model that generates text. Inbox `Execute`.
 
-Its outbox gets `InstanceIdle`, `InstanceRests` and `Retry`. It takes requests while
+Its outbox gets `InstanceIdle`, `InstanceRests`, `InstanceGone` and `Retry`. It takes requests while
 it has seats, has a slot answer each (see `llm_slot`), and executes one step after the other on its
 device.
 """
@@ -29,7 +29,7 @@ from ._llm_preparation import TextPreparation
 from ._wakeup import Wakeup
 from ._worker_threads import RunInThread
 from .llm_slot import LlmSlot, SlotSurroundings
-from .messages import Execute, InstanceIdle, InstanceRests, Retry, SchedulerMessage
+from .messages import Execute, InstanceGone, InstanceIdle, InstanceRests, Retry, SchedulerMessage
 
 Inbox: TypeAlias = trio.MemoryReceiveChannel[Execute]
 Outbox: TypeAlias = trio.MemorySendChannel[SchedulerMessage]
@@ -120,13 +120,14 @@ class LlmEngine:
             self._statistics.remove_engine(self._index)
 
     async def _take_requests(self, nursery: trio.Nursery) -> None:
-        with suppress(trio.WouldBlock, trio.EndOfChannel):
-            # It was sent to the engine before this one, which did not live to take it.
-            self._begin(self._inbox.receive_nowait(), nursery)
-        await self._offer_seat()
-        async for execute in self._inbox:
-            self._begin(execute, nursery)
-            await self._offer_seat()
+        with suppress(trio.EndOfChannel):
+            while True:
+                try:  # what was sent to the engine before this one, which did not live to take it
+                    execute = self._inbox.receive_nowait()
+                except trio.WouldBlock:
+                    await self._offer_seat()
+                    execute = await self._inbox.receive()
+                self._begin(execute, nursery)
         self._closed = True
         self._work.set()
 
@@ -152,13 +153,12 @@ class LlmEngine:
 
     def _end_slots(self, served: outcome.Outcome[None]) -> None:
         """Have what is left answered, here or by another instance."""
-        if not isinstance(served, outcome.Error):
-            return
-        fault = served.error
+        fault = served.error if isinstance(served, outcome.Error) else None
         if not isinstance(fault, Exception):
-            for slot in list(self._slots):
-                slot.cut_off()
-            return
+            return  # none is left, or each cuts itself off when it is cancelled
+        with suppress(trio.WouldBlock, trio.BrokenResourceError):
+            # Before the requests come back: what reported a free seat would get them again.
+            self._outbox.send_nowait(InstanceGone(self._index))
         error = self._surroundings.internal(f"did not survive the request: {cut_to(str(fault))}")
         lost = isinstance(fault, DeviceFaultError) and not fault.begun
         for begun in (True, False):

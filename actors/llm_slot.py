@@ -165,9 +165,6 @@ class LlmSlot:
             _logger.exception("model instance %r failed at a request", self._surroundings.name)
             name = type(error).__name__
             self.fail(self._surroundings.internal(f"failed with {name}: {error}"))
-        finally:
-            self._deliver.close()
-            self._events.close()
 
     # For the engine.
 
@@ -329,7 +326,8 @@ class LlmSlot:
         self._completion.send(self.infer, response)
         if self._responses_waiting >= RESPONSES_WAITING_MAX and not self._ended:
             self._paused = True
-            self._scope.deadline = now_s + STALLED_MAX_S
+            if self._completion.is_first(self.infer):  # else it is not up to the client
+                self._scope.deadline = now_s + STALLED_MAX_S
             for sequence_id in self._running:
                 self._sequences.pause(sequence_id)
 

@@ -214,13 +214,33 @@ async def test_a_lonely_engine_that_breaks_fails_what_it_began_and_does_the_rest
         assert served.statistics.pending_count == 0
 
 
+async def test_a_request_that_was_given_back_is_forgotten_when_its_client_leaves(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    backend = FakeLlmBackend(replace(LIMITS, rows=1))
+    backend.at_load = breaks_at(3)
+    async with serving_llm(backend=backend) as served:
+        served.devices.loads_take(1.0)
+        first = served.ask("a")
+        await wait_all_tasks_blocked()
+        waiting = served.submit(llm_request("b"))
+        await trio.sleep(3 * STEP_S + TOKEN_S)
+        await wait_all_tasks_blocked()
+        assert first.error is not None
+        assert (served.statistics.pending_count, served.statistics.fail.count) == (1, 1)
+        waiting.reply.close()
+        await wait_all_tasks_blocked()
+        assert (served.statistics.pending_count, served.statistics.fail.count) == (0, 2)
+
+
 async def test_a_request_is_retried_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     backend = FakeLlmBackend()
     backend.at_load = breaks_at(1, times=2)
-    async with serving_llm(backend=backend, instances=2) as served:
+    async with serving_llm(backend=backend, instances=3) as served:
         reader = served.ask("a")
         await trio.sleep(100)
         assert reader.error is not None
@@ -302,17 +322,22 @@ async def test_an_engine_has_its_permit_from_its_first_text_to_its_last(
     """Of two instances that need the same resource only one generates at a time."""
     resources = [pb.ModelRateLimiterResource(name="R", count=1)]
     group = pb.ModelRateLimiter(resources=resources)
-    async with serving_llm(
-        instances=2, rows=1, rate_limiter=group, limiter=RateLimiter({("R", None): 1})
-    ) as served:
+    limiter = RateLimiter({("R", None): 1})
+    async with serving_llm(instances=2, rows=1, rate_limiter=group, limiter=limiter) as served:
         readers = [served.ask(letter, sampling={"max_tokens": 8}) for letter in "abcdef"]
         await trio.sleep(10)
         assert [reader.text for reader in readers] == [alone(letter, 8) for letter in "abcdef"]
         took_s = 8 * STEP_S + TOKEN_S
         assert [reader.ended_s for reader in readers] == [took_s * n for n in range(1, 7)]
-        both = [served.ask(letter, sampling={"max_tokens": 8}) for letter in "gh"]
-        await trio.sleep(10)
-        assert [reader.text for reader in both] == [alone(letter, 8) for letter in "gh"]
+        group_of_another = pb.ModelInstanceGroup(rate_limiter=group)
+        another = limiter.register("another", group_of_another, 0, lambda: None)
+        assert another.ask()  # nothing is generated
+        waiting = served.ask("g", sampling={"max_tokens": 8})
+        await trio.sleep(1)
+        assert not waiting.choices
+        another.release()
+        await trio.sleep(1)
+        assert waiting.text == alone("g", 8)
 
 
 async def test_the_tokenizer_of_a_loaded_model_is_known(autojump_clock: MockClock) -> None:

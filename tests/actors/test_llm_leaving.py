@@ -15,6 +15,7 @@ from tritrio.actors.llm_engine import LOOK_AHEAD
 from tritrio.actors.llm_slot import RESPONSES_WAITING_MAX, STALLED_MAX_S
 from tritrio.protocol.errors import ErrorCode, FailureReason
 from tritrio.protocol.llm_statistics import CancelReason
+from tritrio.protocol.pb import inference as pb
 
 LONG = "the quick brown fox jumps over the lazy dog. " * 3
 
@@ -142,7 +143,9 @@ async def test_a_client_that_leaves_with_a_response_takes_part_in_no_further_ste
         assert [steps[sequence_id] for sequence_id in sorted(steps)] == wanted
 
 
-async def test_clients_that_leave_as_others_get_their_tokens(autojump_clock: MockClock) -> None:
+async def test_clients_that_leave_as_others_get_their_tokens(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     """Whichever slot comes first, it ends the other one, which has its tokens already."""
     async with serving_llm() as served:
         for _ in range(8):
@@ -157,6 +160,21 @@ async def test_clients_that_leave_as_others_get_their_tokens(autojump_clock: Moc
             assert served.gauges == (0, 0, 0)
         assert (served.statistics.success.count, served.statistics.fail.count) == (8, 8)
         assert served.statistics.failures[FailureReason.CANCELED] == 8
+        assert not caplog.records
+
+
+async def test_a_client_may_leave_in_any_turn_of_the_event_loop(autojump_clock: MockClock) -> None:
+    async with serving_llm(rows=1) as served:
+        for turns in range(30):
+            reader = served.submit(llm_request("a"))
+            for _ in range(turns % 15):
+                await trio.lowlevel.checkpoint()
+            reader.reply.close()
+            await wait_all_tasks_blocked()
+            assert served.gauges == (0, 0, 0)
+            assert served.statistics.failures[FailureReason.CANCELED] == turns + 1
+            assert served.statistics.pending_count == 0
+            await trio.sleep(1)
 
 
 async def test_a_slow_reader_holds_up_nobody_else(autojump_clock: MockClock) -> None:
@@ -191,6 +209,15 @@ async def test_a_reader_that_takes_one_response_gets_one_more(autojump_clock: Mo
         assert slow.text == alone("slow", 200)
 
 
+async def test_a_reader_that_reads_on_is_not_given_up(autojump_clock: MockClock) -> None:
+    async with serving_llm(step_seconds=lambda _: 1.0) as served:
+        length = RESPONSES_WAITING_MAX + 2 * round(STALLED_MAX_S)
+        slow = served.submit(llm_request("slow", sampling={"max_tokens": length}))
+        await trio.sleep(RESPONSES_WAITING_MAX + STALLED_MAX_S / 2)
+        await slow.read()
+        assert slow.text == alone("slow", length)
+
+
 async def test_a_reader_that_takes_nothing_is_given_up(autojump_clock: MockClock) -> None:
     async with serving_llm() as served:
         deaf = served.submit(llm_request("deaf", sampling={"max_tokens": 200}))
@@ -202,6 +229,19 @@ async def test_a_reader_that_takes_nothing_is_given_up(autojump_clock: MockClock
         assert len(deaf.at_s) == RESPONSES_WAITING_MAX
         assert served.statistics.llm.cancelled[CancelReason.SLOW_READER] == 1
         assert served.statistics.fail.count == 1
+
+
+async def test_responses_that_wait_for_those_of_an_earlier_request_are_not_stalled(
+    autojump_clock: MockClock,
+) -> None:
+    batching = pb.ModelDynamicBatching(preserve_ordering=True)
+    config = pb.ModelConfig(dynamic_batching=batching)
+    length = RESPONSES_WAITING_MAX + 2 * round(STALLED_MAX_S)
+    async with serving_llm(config=config, step_seconds=lambda _: 1.0) as served:
+        readers = [served.ask(letter, sampling={"max_tokens": length}) for letter in "ab"]
+        await trio.sleep(3 * length)
+        assert [reader.text for reader in readers] == [alone(letter, length) for letter in "ab"]
+        assert readers[1].at_s[0] == readers[0].ended_s
 
 
 async def test_rows_of_slow_readers_go_to_others_if_there_is_no_room(
