@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.llm import (
+    LETTERS,
     STEP_S,
     TOKEN_S,
     FakeLlm,
@@ -18,6 +20,7 @@ from tests.support.llm import (
     llm_request,
     serving_llm,
 )
+from tritrio.actors._llm_preparation import PROMPT_INLINE_CHARACTERS_MAX
 from tritrio.actors.llm_engine import LOOK_AHEAD
 from tritrio.backends.llm.steps import StepPlan
 from tritrio.protocol.errors import ErrorCode, FailureReason
@@ -25,6 +28,9 @@ from tritrio.protocol.llm_statistics import CancelReason
 from tritrio.protocol.pb import inference as pb
 from tritrio.protocol.requests import RequestedOutput
 from tritrio.protocol.tensors import Tensor
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 async def refused(served: LlmServed, prompt: str, **more: Any) -> str:
@@ -153,7 +159,9 @@ async def test_what_cannot_be_generated_is_refused_with_the_reason(
         reader = await served.submit(request).read()
         assert reader.error is not None
         assert reader.error.code is ErrorCode.INVALID_ARG
-        guided = await served.submit(llm_request("a", sampling={"guided_regex": "("})).read()
+        guided = await served.submit(
+            llm_request("a", sampling={"guided_decoding": {"regex": "("}})
+        ).read()
         assert guided.error is not None
         assert guided.error.code in {ErrorCode.UNSUPPORTED, ErrorCode.INVALID_ARG}
         for tokens, why in ((range(100), "at most 64 tokens, got 100"), ((1, 99), "got 99")):
@@ -168,6 +176,68 @@ async def test_what_cannot_be_generated_is_refused_with_the_reason(
         assert served.statistics.fail.count == 8
         later = await served.submit_and_read("c")
         assert later.text == alone("c", 8)
+
+
+async def slowly(job: Callable[[*Ts], T], /, *args: *Ts) -> T:
+    """Do what takes a second on a thread."""
+    await trio.sleep(1)
+    return job(*args)
+
+
+BIG = "a" * (PROMPT_INLINE_CHARACTERS_MAX + 1)
+
+
+async def test_a_big_prompt_becomes_tokens_while_others_are_generated(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving_llm(
+        text_in_thread=slowly,
+        tokens_per_row=4096,
+        step_tokens=4096,
+        kv_budget_bytes=10 * 4 * 4096,
+    ) as served:
+        reader = served.ask(BIG, sampling={"max_tokens": 2})
+        await wait_all_tasks_blocked()
+        other = await served.submit_and_read("b", sampling={"max_tokens": 2})
+        assert other.ended_s == 2 * STEP_S + TOKEN_S
+        await trio.sleep(10)
+        assert reader.at_s[0] == 1 + STEP_S + len(BIG) * TOKEN_S
+        assert reader.text == alone(BIG, 2)
+
+
+async def test_a_request_may_end_while_its_prompt_becomes_tokens(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving_llm(text_in_thread=slowly, tokens_per_row=4096) as served:
+        leaver = served.submit(llm_request(BIG))
+        late = llm_request(BIG)
+        late.timeout_us = 250_000
+        reader = served.submit(late)
+        await trio.sleep(0.125)
+        leaver.reply.close()
+        assert served.statistics.failures[FailureReason.CANCELED] == 1
+        await reader.read()
+        assert reader.error is not None
+        assert reader.ended_s == 0.25
+        await trio.sleep(2)
+        assert not served.llm.plans
+        served.submit(llm_request(BIG))
+        await trio.sleep(0.125)
+        served.stop_soon(0.125)
+        await trio.sleep(2)
+        assert served.statistics.llm.cancelled[CancelReason.SHUTDOWN] == 1
+
+
+async def test_what_texts_are_held_to_is_compiled_for_the_sampler(
+    autojump_clock: MockClock,
+) -> None:
+    pytest.importorskip("llguidance")
+    async with serving_llm() as served:
+        await served.submit_and_read("a", sampling={"guided_decoding": {"choice": ["ab", "cd"]}})
+        [start] = served.llm.plans[0].joins
+        assert start.guide is not None
+        allowed = start.guide.start().allowed_mask()
+        assert [LETTERS[token - 1] for token in np.flatnonzero(allowed)] == ["a", "c"]
 
 
 async def test_a_tokenizer_that_fails_costs_its_request_alone(

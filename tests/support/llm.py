@@ -18,6 +18,7 @@ import trio
 from tests.support.fake_device import FakeDevices
 from tritrio.actors._model_services import ModelServices
 from tritrio.actors._restart_policy import RestartBudget
+from tritrio.actors._worker_threads import RunInThread
 from tritrio.actors.inference import submit
 from tritrio.actors.model import Model, ModelDefinition
 from tritrio.actors.rate_limiter import RateLimiter
@@ -382,6 +383,7 @@ async def serving_llm(
     hang_s: float = float("inf"),
     rate_limiter: pb.ModelRateLimiter | None = None,
     limiter: RateLimiter | None = None,
+    text_in_thread: RunInThread = at_once,
     **limits: Any,
 ) -> AsyncIterator[LlmServed]:
     """Serve one version on virtual time; at the end it drains and unloads."""
@@ -406,7 +408,7 @@ async def serving_llm(
             budget=budget or RestartBudget(),
             hang_s=hang_s,
             limiter=limiter,
-            text_in_thread=at_once,
+            text_in_thread=text_in_thread,
         ),
     )
     model = Model(definition, report=lambda: None)
