@@ -6,7 +6,7 @@ sent of the others begins like theirs, nothing is left in the end, and every req
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,8 +14,19 @@ import pytest
 import trio
 from hypothesis import given, settings, strategies as st
 
-from tests.support.llm import STEP_S, LlmServed, Reader, alone, llm_request, serving_llm
+from tests.support.llm import (
+    LIMITS,
+    STEP_S,
+    FakeLlm,
+    FakeLlmBackend,
+    LlmServed,
+    Reader,
+    alone,
+    llm_request,
+    serving_llm,
+)
 from tests.support.schedules import run_virtually
+from tritrio.backends.base import DeviceFaultError
 from tritrio.backends.llm.steps import StepPlan
 
 TICK_S = STEP_S / 4
@@ -51,14 +62,16 @@ class Ask:
 
 @dataclass(frozen=True)
 class Setting:
-    """The engine, and what happens to it: a fault at a step, a stop at a tick."""
+    """The engines, and what happens: a fault of model or device at a step, a stop at a tick."""
 
+    instances: int
     rows: int
     step_tokens: int
     blocks: int
     prefix_caching: bool
     contiguous: bool
     fault: int | None
+    breaks: int | None
     stop: int | None
 
 
@@ -76,14 +89,47 @@ ASKS = st.builds(
 
 SETTINGS = st.builds(
     Setting,
+    instances=st.sampled_from([1, 1, 2]),
     rows=st.integers(1, 3),
     step_tokens=st.sampled_from([1, 5, 32]),
     blocks=st.sampled_from([4, 5, 7, 12]),
     prefix_caching=st.booleans(),
     contiguous=st.booleans(),
     fault=st.none() | st.integers(1, 40),
+    breaks=st.none() | st.integers(1, 40),
     stop=st.none() | st.integers(0, 200),
 )
+
+
+class Events:
+    """What happens to the engines, and what has to hold at each step.
+
+    Attributes:
+      over: Whether nothing happens any more.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._steps = 0
+        self.served: LlmServed | None = None
+        self.over = False
+
+    def of(self, model: FakeLlm) -> None:
+        """Let a model have its part in it."""
+        model.before = self._before
+
+    def _before(self, _: StepPlan) -> None:
+        assert self.served is not None
+        setting = self._setting
+        assert self.served.gauges[0] <= setting.instances * setting.rows
+        assert self.served.gauges[2] <= setting.instances * setting.blocks * 160
+        self._steps += 1
+        if self.over:
+            return
+        if self._steps == setting.fault:
+            raise ValueError("a fault")
+        if self._steps == setting.breaks:
+            raise DeviceFaultError("a broken device")
 
 
 class _Run:
@@ -126,27 +172,27 @@ class _Run:
             self.answered += 1
             assert texts == expected
         elif ended:
-            may_fail = ask.timeout or self._setting.fault or self._setting.stop is not None
-            assert may_fail, reader.error
+            assert "AssertionError" not in str(reader.error)
+            setting = self._setting
+            events = (setting.fault, setting.breaks, setting.stop)
+            assert ask.timeout or any(event is not None for event in events), reader.error
 
 
 async def scenario(asks: list[Ask], setting: Setting) -> None:
-    async with serving_llm(
+    limits = replace(
+        LIMITS,
         rows=setting.rows,
         step_tokens=setting.step_tokens,
         tokens_per_row=64,
         kv_budget_bytes=160 * setting.blocks,
         prefix_caching=setting.prefix_caching,
         contiguous=setting.contiguous,
-    ) as served:
-
-        def before(_: StepPlan) -> None:
-            assert served.gauges[2] <= 160 * setting.blocks
-            assert served.gauges[0] <= setting.rows
-            if len(served.llm.plans) == setting.fault:
-                raise ValueError("a fault")
-
-        served.llm.before = before
+    )
+    backend = FakeLlmBackend(limits)
+    events = Events(setting)
+    backend.at_load = events.of
+    async with serving_llm(backend=backend, instances=setting.instances) as served:
+        events.served = served
         run = _Run(served, setting)
         async with trio.open_nursery() as nursery:
             for ask in asks:
@@ -164,7 +210,7 @@ async def scenario(asks: list[Ask], setting: Setting) -> None:
         assert sum(llm.cancelled.values()) <= statistics.fail.count
         assert llm.output_tokens >= sum(llm.finished.values())
         if setting.stop is None:
-            served.llm.before = lambda _: None
+            events.over = True
             later = await served.submit_and_read("later")
             assert later.text == alone("later", 8)
 
