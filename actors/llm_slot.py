@@ -362,7 +362,7 @@ class LlmSlot:
         self.infer.reply.on_receive = None
         trace = self.infer.request.trace
         if trace is not None:
-            began_ns = self._admitted_ns
-            trace.executed(began_ns, began_ns, perf_counter_ns(), perf_counter_ns())
+            began_ns, ended_ns = self._admitted_ns, perf_counter_ns() if self.began else 0
+            trace.executed(began_ns, began_ns, ended_ns, ended_ns)
         self._sequences.ended(self)
         self._scope.cancel()

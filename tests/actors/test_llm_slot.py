@@ -20,6 +20,7 @@ from tests.support.llm import (
     llm_request,
     serving_llm,
 )
+from tests.support.traces import Traces, setting
 from tritrio.actors._llm_preparation import PROMPT_INLINE_CHARACTERS_MAX
 from tritrio.actors.llm_engine import LOOK_AHEAD
 from tritrio.backends.llm.steps import StepPlan
@@ -28,6 +29,7 @@ from tritrio.protocol.llm_statistics import CancelReason
 from tritrio.protocol.pb import inference as pb
 from tritrio.protocol.requests import RequestedOutput
 from tritrio.protocol.tensors import Tensor
+from tritrio.protocol.trace import Stamp
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -295,6 +297,30 @@ async def test_a_fault_of_one_text_fails_its_request_alone(autojump_clock: MockC
         assert other.text == alone("b", 8)
         assert served.gauges == (0, 0, 0)
         assert served.statistics.llm.failed == 2
+
+
+async def test_traces_tell_of_the_time_from_the_admission_to_the_end(
+    autojump_clock: MockClock,
+) -> None:
+    traces = Traces(setting())
+    async with serving_llm() as served:
+        request, leaving = llm_request("a", sampling={"max_tokens": 2}), llm_request("b")
+        request.trace, leaving.trace = traces.new(), traces.new()
+        await served.submit(request).read()
+        leaver = served.submit(leaving)
+        await trio.sleep(2 * STEP_S)
+        leaver.reply.close()
+        request.trace.release()
+        leaving.trace.release()
+        assert not traces.open
+        names = [
+            [event.name for event in trace.events if isinstance(event, Stamp)]
+            for trace in traces.ended
+        ]
+        computed = ["COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"]
+        assert [name for name in names[0] if name.startswith("COMPUTE")] == computed
+        assert names[0].count("INFER_RESPONSE_COMPLETE") == 1
+        assert computed[0] in names[1]
 
 
 async def test_a_queue_policy_limits_what_waits(autojump_clock: MockClock) -> None:
