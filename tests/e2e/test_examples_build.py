@@ -77,7 +77,7 @@ def archive() -> bytes:
     return buffer.getvalue()
 
 
-NOT_BATCHING = {"ocr", "ocr_boxes", "ocr_decode", "ocr_text", "ocr_turn"}
+NOT_BATCHING = {"ocr", "ocr_boxes", "ocr_decode", "ocr_text", "ocr_turn", "smollm2"}
 """What works on one picture, and on any number of lines in it."""
 
 
