@@ -24,6 +24,7 @@ class CausalModel(Protocol):
       kv_bytes_per_token: Bytes of state of one token of one sequence; 0 if it is not known.
       contiguous: Whether rows that go on together have to lie together.
       can_copy: Whether `copy` works.
+      prefill_tokens_min: Fewest tokens of a part of a prompt; see `EngineLimits`.
     """
 
     vocabulary_size: int
@@ -31,6 +32,7 @@ class CausalModel(Protocol):
     kv_bytes_per_token: int
     contiguous: bool
     can_copy: bool
+    prefill_tokens_min: int
 
     def swap(self, swap: RowSwap) -> None:
         """Let two rows change places; called of contiguous models only."""

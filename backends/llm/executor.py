@@ -182,4 +182,5 @@ def limits_of(settings: LlmSettings, model: CausalModel, text: Text) -> EngineLi
         prefix_caching=settings.enable_prefix_caching and model.can_copy,
         contiguous=model.contiguous,
         vocabulary_size=vocabulary_size,
+        prefill_tokens_min=model.prefill_tokens_min,
     )

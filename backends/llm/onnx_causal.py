@@ -31,6 +31,9 @@ SPIN_US: Final = 20
 """How long threads wait busily for each other. A step has hundreds of operators of some 50 us each,
 and waking a thread takes almost as long; but where others want the CPU, longer waits double the
 time of a step."""
+PREFILL_TOKENS_MIN: Final = 2
+"""GroupQueryAttention sums in another order where it is given one token of a row than for a whole
+prompt, which shows in the last bits. Given two, it does not."""
 LAYERS_MAX: Final = 1024
 """Most layers of a graph; more than any model has."""
 
@@ -79,6 +82,7 @@ class OnnxCausalModel:
 
     contiguous = True
     can_copy = True
+    prefill_tokens_min = PREFILL_TOKENS_MIN
 
     def __init__(self, source: ModelSource, settings: LlmSettings, place: InstancePlace) -> None:
         if place.kind == "GPU":

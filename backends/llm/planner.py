@@ -6,7 +6,7 @@ continuous batching of vLLM's scheduler, with rows in place of pages.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from ...memory.kv_slots import KvPlace
 from ...protocol.errors import RequestError, invalid_argument
@@ -22,9 +22,6 @@ from .steps import (
     StepResult,
     TokenEvent,
 )
-
-PREFILL_TOKENS_MIN: Final = 1
-"""Prompt tokens of a step in which sequences that go on take all others: a prompt never starves."""
 
 
 @final
@@ -228,18 +225,22 @@ class StepPlanner:
 
         One just admitted stands behind those that were served in the step before, and before those
         served in this one: turns are even for admissions and odd for parts read.
+
+        A prompt never starves: the first one gets its fewest tokens though those that go on take
+        the whole step.
         """
-        left = max(self._limits.step_tokens - decodes, PREFILL_TOKENS_MIN)
+        fewest = self._limits.prefill_tokens_min
+        left = max(self._limits.step_tokens - decodes, fewest)
         joins, prefills = [], []
         for sequence in sorted(readers, key=lambda each: (each.turn, each.rank)):
-            count = min(left, sequence.uncomputed)
-            if not count:
+            tokens = sequence.chain.tokens
+            past = max(0, min(sequence.computed, len(tokens) - fewest))
+            if left < min(fewest, len(tokens) - past):
                 break
-            left -= count
+            part = tuple(tokens[past : past + left])
+            left -= len(part)
             assert sequence.row is not None, "only sequences with a row read"
-            past = sequence.computed
-            part = tuple(sequence.chain.tokens[past : past + count])
-            samples = count == sequence.uncomputed
+            samples = past + len(part) == len(tokens)
             prefills.append(Prefill(sequence.id, sequence.row, part, past, samples))
             sequence.turn = 2 * self._step + 1
             if not sequence.joined:
@@ -264,10 +265,12 @@ class StepPlanner:
         """
         self._finish_step(plan)
         events = []
-        parts = [(each.sequence_id, 1, True) for each in plan.decodes]
-        parts += [(each.sequence_id, len(each.tokens), each.samples) for each in plan.prefills]
+        parts = [(each.sequence_id, each.past + 1, True) for each in plan.decodes]
+        parts += [
+            (each.sequence_id, each.past + len(each.tokens), each.samples) for each in plan.prefills
+        ]
         self.prompt_tokens_computed += sum(len(each.tokens) for each in plan.prefills)
-        for sequence_id, count, samples in parts:
+        for sequence_id, computed, samples in parts:
             sequence = self._sequences.get(sequence_id)
             if sequence is None:
                 continue  # removed meanwhile
@@ -277,8 +280,8 @@ class StepPlanner:
                 events.append(TokenEvent(sequence_id, None, fault=fault))
                 continue
             assert sequence.row is not None, "rows are given up between steps only"
-            sequence.computed += count
-            self._rows.kv.fill(sequence.row, sequence.computed)
+            sequence.computed = computed
+            self._rows.kv.fill(sequence.row, computed)
             if samples:
                 event = sequence.choose(result.choices[sequence_id], now_s)
                 if event.finish is not None:

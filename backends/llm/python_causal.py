@@ -33,6 +33,7 @@ class PythonCausalModel:
     """
 
     contiguous = False
+    prefill_tokens_min = 1
 
     def __init__(
         self,

@@ -96,7 +96,8 @@ class Prefill:
       sequence_id: Whose.
       row: Where its state is.
       tokens: The part; at least one token.
-      past: Tokens whose state lies in the row already.
+      past: Tokens before it, whose state lies in the row already; that of more may, which is
+        written anew.
       samples: Whether the next token is chosen after it: this is the last part.
     """
 
@@ -216,6 +217,9 @@ class EngineLimits:
       kv_bytes_per_token: Bytes of state of one token of one sequence; 0 if it takes none.
       kv_budget_bytes: Most bytes of state of all sequences together.
       end_tokens: Tokens with which the model ends a text.
+      prefill_tokens_min: Fewest tokens of a part of a prompt, so far as there are as many: one that
+        would have fewer begins with tokens that were read before. Kernels for fewer tokens may
+        round otherwise, and no text is to depend on how its prompt was divided.
       prefix_caching: Whether the state of a prompt's beginning is taken from another sequence.
       contiguous: Whether idle rows between others cost time, so that rows are moved together.
       vocabulary_size: How many tokens there are.
@@ -230,6 +234,7 @@ class EngineLimits:
     prefix_caching: bool
     contiguous: bool
     vocabulary_size: int
+    prefill_tokens_min: int = 1
 
 
 @runtime_checkable

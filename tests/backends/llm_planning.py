@@ -29,6 +29,7 @@ def limits(
     budget_tokens: int = 100_000,
     prefix_caching: bool = False,
     contiguous: bool = False,
+    prefill_tokens_min: int = 1,
 ) -> EngineLimits:
     """Limits of a model with two bytes a token."""
     return EngineLimits(
@@ -41,6 +42,7 @@ def limits(
         prefix_caching=prefix_caching,
         contiguous=contiguous,
         vocabulary_size=VOCABULARY,
+        prefill_tokens_min=prefill_tokens_min,
     )
 
 
@@ -112,8 +114,10 @@ class RowModel:
             assert len(part) == copy.tokens
             self.rows[copy.target] = part
         choices = self._decode(plan)
+        fewest = self._limits.prefill_tokens_min
         for prefill in plan.prefills:
             assert prefill.tokens
+            assert len(prefill.tokens) >= min(fewest, prefill.past + len(prefill.tokens))
             tokens = self._write(prefill.row, prefill.past, prefill.tokens)
             if prefill.samples:
                 choices[prefill.sequence_id] = next_token(tokens, self._limits.vocabulary_size)
@@ -122,7 +126,7 @@ class RowModel:
         assert len(set(parts)) == len(parts)
         assert set(parts) <= set(self.known)
         step_tokens = len(plan.decodes) + sum(len(each.tokens) for each in plan.prefills)
-        assert step_tokens <= max(self._limits.step_tokens, len(plan.decodes) + 1)
+        assert step_tokens <= max(self._limits.step_tokens, len(plan.decodes) + fewest)
         return StepResult(
             choices={each: TokenChoice(token) for each, token in choices.items()},
             faults={each: "broken" for each in parts if each in faults},
@@ -153,14 +157,18 @@ class RowModel:
         assert len(whole) == len(self.rows[row]), "something was written over"
         return whole
 
+    def lose_state(self) -> None:
+        for row in self.rows:
+            row.clear()
+
 
 class Engine:
     """A planner and a model, one step after another."""
 
-    def __init__(self, of: EngineLimits) -> None:
+    def __init__(self, of: EngineLimits, model: RowModel | None = None) -> None:
         self.limits = of
         self.planner = StepPlanner(of)
-        self.model = RowModel(of)
+        self.model = model or RowModel(of)
         self.texts: dict[int, list[int]] = {}
         self.events: list[TokenEvent] = []
         self.plans: list[StepPlan] = []

@@ -68,6 +68,7 @@ def test_an_instance_says_what_it_can_do(instance: LlmInstance) -> None:
         prefix_caching=True,
         contiguous=True,
         vocabulary_size=VOCABULARY,
+        prefill_tokens_min=2,
     )
     assert instance.text.encode("w3 w1") == [3, 1]
 

@@ -149,6 +149,30 @@ def test_a_prompt_is_read_though_others_take_the_whole_step() -> None:
     assert [reading(plan) for plan in plans] == [[(3, 1)], [(3, 1)], [(3, 1)], []]
 
 
+@pytest.mark.parametrize("step_tokens", [2, 3, 8, 12])
+def test_no_part_of_a_prompt_is_shorter_than_the_model_wants(step_tokens: int) -> None:
+    engine = Engine(limits(step_tokens=step_tokens, prefill_tokens_min=2))
+    of = start(1, range(1, 26), max_tokens=3)
+    engine.add(of)
+    plans = engine.run()  # the last of 25 tokens is left over: the one before it is read again
+    assert plans[(25 - 1) // step_tokens].prefills[-1].samples
+    assert min(len(each.tokens) for plan in plans for each in plan.prefills) == 2
+    assert engine.texts[1] == alone(of, engine.limits)
+
+
+def test_a_prompt_that_is_too_short_for_a_part_is_read_as_it_is() -> None:
+    engine = Engine(limits(prefill_tokens_min=2))
+    engine.add(start(1, 1), start(2, 2))
+    assert [reading(plan) for plan in engine.steps(1)] == [[(1, 1), (2, 2)]]
+
+
+def test_what_is_left_of_a_step_waits_if_it_is_too_short_for_a_part() -> None:
+    engine = Engine(limits(step_tokens=10, prefill_tokens_min=2))
+    engine.add(start(1, 9), start(2, 5), start(3, 5))
+    assert [reading(plan) for plan in engine.steps(2)] == [[(1, 9)], [(2, 5), (3, 4)]]
+    assert reading(engine.steps(1)[0]) == [(3, 2)]
+
+
 def test_prompts_take_turns() -> None:
     engine = Engine(limits(step_tokens=10))
     engine.add(start(1, 25), start(2, 25), start(3, 4))

@@ -158,6 +158,17 @@ def test_the_last_token_of_a_prompt_is_always_computed() -> None:
     assert engine.texts[2] == engine.texts[1][:2]
 
 
+def test_a_prompt_is_computed_from_further_ahead_where_too_little_is_left() -> None:
+    engine = Engine(limits(prefix_caching=True, prefill_tokens_min=2))
+    engine.add(start(1, range(1, 41)))
+    engine.step()
+    engine.add(start(2, range(1, 41), max_tokens=2))
+    engine.steps(2)
+    assert engine.plans[1].copies == (RowCopy(0, 1, 39),)
+    assert engine.plans[1].prefills == (Prefill(2, 1, (39, 40), 38, samples=True),)
+    assert engine.texts[2] == engine.texts[1][:2]
+
+
 def test_what_is_computed_when_a_sequence_is_removed_stays_cached() -> None:
     engine = Engine(limits(step_tokens=20, prefix_caching=True))
     engine.add(start(1, range(1, 101)))
