@@ -15,10 +15,10 @@ from typing import Protocol, final
 
 import trio
 
-from ..backends.llm.steps import SequenceStart, TokenEvent
+from ..backends.llm.steps import SequenceFault, SequenceStart, TokenEvent
 from ..backends.llm.text import Text
 from ..backends.model_outputs import names_asked_for
-from ..protocol.errors import ErrorCode, FailureReason, RequestError
+from ..protocol.errors import ErrorCode, FailureReason, RequestError, invalid_argument
 from ..protocol.llm_codec import llm_outputs
 from ..protocol.llm_statistics import CancelReason, LlmStatistics
 from ..protocol.llm_tensors import LlmRequest
@@ -93,6 +93,12 @@ class SlotSurroundings:
         """Return a fault of the model."""
         message = f"model instance '{self.name}' {what}"
         return RequestError(ErrorCode.INTERNAL, message, reason=FailureReason.BACKEND)
+
+    def unable(self, fault: SequenceFault) -> RequestError:
+        """Return why a text cannot go on."""
+        if fault.of_request:
+            return invalid_argument(f"the text cannot go on: {fault.reason}")
+        return self.internal(f"cannot go on with a text: {fault.reason}")
 
 
 @final
@@ -295,7 +301,7 @@ class LlmSlot:
         now_s = trio.current_time()
         for event in events:
             if event.fault is not None:
-                raise self._surroundings.internal(f"cannot go on with a text: {event.fault}")
+                raise self._surroundings.unable(event.fault)
             if event.choice is not None:
                 self._count_token(event.sequence_id, now_s)
             output = self._outputs[event.sequence_id]

@@ -15,7 +15,7 @@ from .causal_model import CausalModel
 from .configuration import check_config
 from .sampler import Sampler
 from .settings import LlmSettings, read_settings
-from .steps import EngineLimits, StepPlan, StepResult, TokenChoice
+from .steps import EngineLimits, SequenceFault, StepPlan, StepResult, TokenChoice
 from .text import Text
 
 _MISSING = "{} is missing; pip install 'tritrio[llm]' gets what models that generate text need"
@@ -143,7 +143,7 @@ class _Choices:
 
     def __init__(self, sampler: Sampler) -> None:
         self.choices: dict[int, TokenChoice] = {}
-        self.faults: dict[int, str] = {}
+        self.faults: dict[int, SequenceFault] = {}
         self.ns = 0
         self._sampler = sampler
 

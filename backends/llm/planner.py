@@ -17,6 +17,7 @@ from .steps import (
     EngineLimits,
     Prefill,
     RowCopy,
+    SequenceFault,
     SequenceStart,
     StepPlan,
     StepResult,
@@ -302,7 +303,7 @@ class StepPlanner:
         for sequence in failed:
             self._end(sequence, keep=False)
         self._rows.lose_state()
-        return [TokenEvent(sequence.id, None, fault=fault) for sequence in failed]
+        return [TokenEvent(sequence.id, None, fault=SequenceFault(fault)) for sequence in failed]
 
     def reset(self, fault: str) -> list[TokenEvent]:
         """Take that the instance is lost with all that it knew: every sequence ends."""
@@ -312,7 +313,7 @@ class StepPlanner:
         self._rows.kv.clear_cached()
         self._leaves.clear()
         self._under_way = None
-        return [TokenEvent(sequence.id, None, fault=fault) for sequence in ended]
+        return [TokenEvent(sequence.id, None, fault=SequenceFault(fault)) for sequence in ended]
 
     def _finish_step(self, plan: StepPlan) -> None:
         assert plan is self._under_way, "this step is not under way"

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...protocol.sampling_params import SamplingParams
 from ...protocol.tensors import Array
-from .steps import GuideFaultError, SequenceStart, TokenChoice
+from .steps import GuideFaultError, SequenceFault, SequenceStart, TokenChoice
 
 TEMPERATURE_MIN: Final = 1e-5
 """Below, the most likely token is taken: nothing else has a probability worth mentioning."""
@@ -46,7 +46,7 @@ class Sampler:
 
     def sample(
         self, logits: Array, ids: Sequence[int]
-    ) -> tuple[list[TokenChoice | None], dict[int, str]]:
+    ) -> tuple[list[TokenChoice | None], dict[int, SequenceFault]]:
         """Choose a token for each row; what is chosen does not depend on other rows.
 
         Args:
@@ -58,21 +58,26 @@ class Sampler:
           The choices, None for a sequence that cannot go on; and sequence id -> why it cannot.
         """
         choices: list[TokenChoice | None] = []
-        faults: dict[int, str] = {}
+        faults: dict[int, SequenceFault] = {}
         for row, sequence_id in zip(logits, ids, strict=True):
             try:
                 with np.errstate(over="ignore"):  # what is too low for a float is impossible
                     choice = self._sequences[sequence_id].choose(row[: self._vocabulary_size])
-            except (GuideFaultError, _NoTokenError) as fault:
+            except (GuideFaultError, _NoTokenError, _LogitsError) as fault:
                 choices.append(None)
-                faults[sequence_id] = str(fault)
+                of_request = not isinstance(fault, _LogitsError)
+                faults[sequence_id] = SequenceFault(str(fault), of_request=of_request)
             else:
                 choices.append(choice)
         return choices, faults
 
 
 class _NoTokenError(Exception):
-    """The logits leave nothing to choose from."""
+    """What was asked for leaves nothing to choose from."""
+
+
+class _LogitsError(Exception):
+    """The logits are no numbers to choose by."""
 
 
 class _Sequence:
@@ -101,12 +106,13 @@ class _Sequence:
 
         Raises:
           GuideFaultError: what the text is held to cannot be followed.
-          _NoTokenError: there is nothing to choose from.
+          _NoTokenError: what was asked for leaves nothing to choose from.
+          _LogitsError: the model's logits are not finite.
         """
         best = int(row.argmax())  # the first NaN, if there is one
         highest = float(row[best])
         if not isfinite(highest):
-            raise _NoTokenError(f"expected finite logits, got {highest} from the model")
+            raise _LogitsError(f"expected finite logits, got {highest} from the model")
         weighed = self._weighed(row)
         if weighed is not row:
             best = int(weighed.argmax())

@@ -168,6 +168,19 @@ class TokenChoice:
     ends_guide: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SequenceFault:
+    """Why a sequence cannot go on.
+
+    Attributes:
+      reason: The end of a sentence.
+      of_request: Whether what was asked for is at fault, and not the model.
+    """
+
+    reason: str
+    of_request: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
     """What became of a step.
@@ -181,7 +194,7 @@ class StepResult:
     """
 
     choices: Mapping[int, TokenChoice] = field(default_factory=dict)
-    faults: Mapping[int, str] = field(default_factory=dict)
+    faults: Mapping[int, SequenceFault] = field(default_factory=dict)
     prefill_ns: int = 0
     decode_ns: int = 0
     sample_ns: int = 0
@@ -203,7 +216,7 @@ class TokenEvent:
     choice: TokenChoice | None
     finish: FinishReason | None = None
     stop_token: bool = False
-    fault: str | None = None
+    fault: SequenceFault | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from tests.support.llm import (
 from tests.support.traces import Traces, setting
 from tritrio.actors._llm_preparation import PROMPT_INLINE_CHARACTERS_MAX
 from tritrio.actors.llm_engine import LOOK_AHEAD
-from tritrio.backends.llm.steps import StepPlan
+from tritrio.backends.llm.steps import SequenceFault, StepPlan
 from tritrio.protocol.errors import ErrorCode, FailureReason
 from tritrio.protocol.llm_statistics import CancelReason
 from tritrio.protocol.pb import inference as pb
@@ -275,16 +275,22 @@ async def test_a_queue_timeout_counts_until_the_admission(autojump_clock: MockCl
         assert (await served.submit(request).read()).text == alone("b", 100)
 
 
-async def test_a_fault_of_one_text_fails_its_request_alone(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize(
+    ("of_request", "code"), [(False, ErrorCode.INTERNAL), (True, ErrorCode.INVALID_ARG)]
+)
+async def test_a_fault_of_one_text_fails_its_request_alone(
+    autojump_clock: MockClock, of_request: bool, code: ErrorCode
+) -> None:
     async with serving_llm() as served:
         real = FakeLlm.step
+        fault = SequenceFault("no token is allowed", of_request=of_request)
 
         def step(plan: StepPlan) -> Any:
             result = real(served.llm, plan)
             if len(served.llm.plans) == 4:
                 first = plan.decodes[0].sequence_id
                 choices = {key: each for key, each in result.choices.items() if key != first}
-                return type(result)(choices=choices, faults={first: "no token is allowed"})
+                return type(result)(choices=choices, faults={first: fault})
             return result
 
         served.llm.step = step  # type: ignore[method-assign]
@@ -293,6 +299,7 @@ async def test_a_fault_of_one_text_fails_its_request_alone(autojump_clock: MockC
         other = served.ask("b")
         await trio.sleep(1)
         assert lost.error is not None
+        assert lost.error.code is code
         assert "no token is allowed" in lost.error.message
         assert other.text == alone("b", 8)
         assert served.gauges == (0, 0, 0)

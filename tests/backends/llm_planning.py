@@ -8,6 +8,7 @@ from typing import Any
 from tritrio.backends.llm.planner import StepPlanner
 from tritrio.backends.llm.steps import (
     EngineLimits,
+    SequenceFault,
     SequenceStart,
     StepPlan,
     StepResult,
@@ -129,7 +130,7 @@ class RowModel:
         assert step_tokens <= max(self._limits.step_tokens, len(plan.decodes) + fewest)
         return StepResult(
             choices={each: TokenChoice(token) for each, token in choices.items()},
-            faults={each: "broken" for each in parts if each in faults},
+            faults={each: SequenceFault("broken") for each in parts if each in faults},
         )
 
     def _decode(self, plan: StepPlan) -> dict[int, int]:

@@ -20,6 +20,7 @@ from tritrio.backends.llm.steps import (
     Prefill,
     RowCopy,
     RowSwap,
+    SequenceFault,
     SequenceStart,
     StepPlan,
 )
@@ -187,7 +188,7 @@ def test_a_sequence_that_cannot_go_on_says_why_and_the_others_go_on(
     prefills = (Prefill(1, 1, (1,), 0, samples=True),)
     result = generating.step(joins=(guided,), decodes=decodes, prefills=prefills)
     assert list(result.choices) == [0]
-    assert result.faults == {1: "no token is left"}
+    assert result.faults == {1: SequenceFault("no token is left", of_request=True)}
 
 
 class _Nothing:

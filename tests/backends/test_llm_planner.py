@@ -19,6 +19,7 @@ from tritrio.backends.llm.steps import (
     Decode,
     EngineLimits,
     Prefill,
+    SequenceFault,
     StepResult,
     TokenChoice,
     TokenEvent,
@@ -322,7 +323,7 @@ def test_a_sequence_that_cannot_go_on_ends_alone() -> None:
     plan = engine.planner.plan(0)
     assert plan is not None
     events = engine.commit(plan, engine.model.step(plan, faults={1}))
-    assert events[0] == TokenEvent(1, None, fault="broken")
+    assert events[0] == TokenEvent(1, None, fault=SequenceFault("broken"))
     assert events[1].choice is not None
     assert engine.planner.kv_cached_bytes == 0
     following = engine.step()
@@ -338,7 +339,7 @@ def test_a_failed_step_ends_its_sequences_and_the_others_start_anew() -> None:
     plan = engine.planner.plan(0)
     assert plan is not None
     assert engine.planner.fail(plan, "out of memory") == [
-        TokenEvent(1, None, fault="out of memory")
+        TokenEvent(1, None, fault=SequenceFault("out of memory"))
     ]
     for row in engine.model.rows:
         row.clear()
@@ -358,8 +359,8 @@ def test_a_lost_instance_ends_every_sequence() -> None:
     engine.step()
     assert engine.planner.plan(0) is not None
     assert engine.planner.reset("gone") == [
-        TokenEvent(1, None, fault="gone"),
-        TokenEvent(2, None, fault="gone"),
+        TokenEvent(1, None, fault=SequenceFault("gone")),
+        TokenEvent(2, None, fault=SequenceFault("gone")),
     ]
     assert (engine.planner.running, engine.planner.waiting) == (0, 0)
     assert (engine.planner.kv_used_bytes, engine.planner.kv_cached_bytes) == (0, 0)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tritrio.backends.llm.sampler import Sampler, top_indices
-from tritrio.backends.llm.steps import GuideFaultError, SequenceStart, TokenChoice
+from tritrio.backends.llm.steps import GuideFaultError, SequenceFault, SequenceStart, TokenChoice
 from tritrio.protocol.sampling_params import SamplingParams
 from tritrio.protocol.tensors import Array
 
@@ -63,7 +63,7 @@ class One:
     def fault(self, *logits: float) -> str:
         choices, faults = self.sampler.sample(rows(logits), [1])
         assert choices == [None]
-        return faults[1]
+        return faults[1].reason
 
 
 def logs(*probabilities: float) -> list[float]:
@@ -281,7 +281,8 @@ def test_logits_that_are_none_fail_their_own_sequence(temperature: float, value:
         sampler.join(start(sequence_id, temperature=temperature))
     choices, faults = sampler.sample(rows([0, 9], [value, value], [0, 90]), [1, 2, 3])
     assert choices == [TokenChoice(1), None, TokenChoice(1)]
-    assert faults == {2: f"expected finite logits, got {value} from the model"}
+    reason = f"expected finite logits, got {value} from the model"
+    assert faults == {2: SequenceFault(reason)}
 
 
 def test_one_nan_among_numbers_is_found() -> None:
@@ -349,7 +350,7 @@ def test_a_guide_that_fails_fails_its_own_sequence() -> None:
     sampler.join(start(2, temperature=0))
     assert sampler.sample(rows([0, 1, 2], [0, 1, 2]), [1, 2]) == (
         [None, TokenChoice(2)],
-        {1: "nine"},
+        {1: SequenceFault("nine", of_request=True)},
     )
 
 
