@@ -188,13 +188,13 @@ class OpenAiMethods:
                 version = context.router.table.find(asked.model)
                 header = self._header(asked, version)
                 infers = [_infer_request(asked, version, prompt, header.id) for prompt in prompts]
+                answer = _answer(asked, version, header)
             except (OpenAiError, RequestError) as error:
                 count_refusal(version, as_request_error(error), arrived_s)
                 raise
             replies = context.submit_all(request, version, infers, arrived_s)
         except (OpenAiError, RequestError) as error:
             return failed(error)
-        answer = _answer(asked, version, header)
         headers = [(b"X-Request-Id", header.id.encode())]
         try:
             if not asked.stream:

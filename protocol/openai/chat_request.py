@@ -68,7 +68,7 @@ def parse_chat(body: Buffer) -> GenerationRequest:
     return GenerationRequest(
         model=model,
         sampling=sampling,
-        n=sampling.get("n", 1),
+        n=int(sampling.get("n", 1)),
         stream=stream,
         include_usage=include_usage,
         logprobs=logprobs is not None,

@@ -62,7 +62,7 @@ def parse_completion(body: Buffer) -> GenerationRequest:
     sampling = take_sampling(fields)
     limit = MAX_TOKENS_DEFAULT if max_tokens is None else max_tokens
     sampling["max_tokens"] = checked("max_tokens", limit)
-    n = sampling.get("n", 1)
+    n = int(sampling.get("n", 1))
     best_of = fields.take("best_of")
     if best_of is not None and best_of != n:
         raise wrong("best_of", f"'n', which is {n}", best_of)

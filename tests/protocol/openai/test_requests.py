@@ -76,6 +76,13 @@ def test_sampling_parameters_are_passed_on(parse: Any) -> None:
 
 
 @pytest.mark.parametrize("parse", [chat, completion])
+def test_whole_numbers_may_be_written_with_a_point(parse: Any) -> None:
+    asked = parse(n=3.0, max_tokens=9.0)
+    assert asked.n == 3
+    assert isinstance(asked.n, int)
+
+
+@pytest.mark.parametrize("parse", [chat, completion])
 def test_what_is_null_or_of_no_effect_is_left_out(parse: Any) -> None:
     plain = parse()
     given = dict.fromkeys(["temperature", "stop", "n", "functions", "stream_options", "tools"])
