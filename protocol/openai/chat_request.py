@@ -156,15 +156,20 @@ def _held_to(
     calls = [
         {
             "type": "object",
-            "properties": {"name": {"const": name}, "arguments": _arguments(function)},
+            "properties": {
+                "name": {"const": name},
+                "arguments": _moved(
+                    _arguments(function), f"#/items/anyOf/{index}/properties/arguments"
+                ),
+            },
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }
-        for name, function in functions.items()
+        for index, (name, function) in enumerate(functions.items())
     ]
     schema: dict[str, Any] = {
         "type": "array",
-        "items": calls[0] if len(calls) == 1 else {"anyOf": calls},
+        "items": {"anyOf": calls},
         "minItems": 1,
         "maxItems": CALLS_MAX if parallel else 1,
     }
@@ -173,6 +178,19 @@ def _held_to(
 
 def _arguments(function: dict[str, Any]) -> dict[str, Any]:
     return function.get("parameters") or {"type": "object"}
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """Return a schema for a place in another, since references are from the root."""
+    if isinstance(schema, list):
+        return [_moved(each, place) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {name: _moved(value, place) for name, value in schema.items()}
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        moved["$ref"] = place + reference[1:]
+    return moved
 
 
 def _variables(fields: Fields) -> dict[str, Any]:

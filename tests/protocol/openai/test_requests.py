@@ -271,6 +271,29 @@ def test_a_required_call_holds_the_answer_to_an_array_of_calls() -> None:
     assert (schema["minItems"], schema["maxItems"]) == (1, 1)
 
 
+def test_references_of_required_tools_lead_to_their_own_definitions() -> None:
+    parameters = {
+        "$defs": {"node": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+        "properties": {"node": {"$ref": "#/$defs/node"}, "all": {"$ref": "#"}, "$ref": {}},
+        "$ref": "other.json",
+    }
+    tree = {"type": "function", "function": {"name": "tree", "parameters": parameters}}
+    asked = chat(tools=[WEATHER, tree], tool_choice="required")
+    schema = asked.sampling["structured_outputs"]["json"]
+    place = "#/items/anyOf/1/properties/arguments"
+    assert schema["items"]["anyOf"][1]["properties"]["arguments"] == {
+        "$defs": {"node": {"anyOf": [{"$ref": f"{place}/$defs/node"}, {"type": "null"}]}},
+        "properties": {
+            "node": {"$ref": f"{place}/$defs/node"},
+            "all": {"$ref": place},
+            "$ref": {},
+        },
+        "$ref": "other.json",
+    }
+    assert asked.chat is not None
+    assert asked.chat.tools == [WEATHER, tree]
+
+
 @pytest.mark.parametrize(
     ("members", "param"),
     [
