@@ -21,6 +21,10 @@ PARTS_MAX: Final = 1024
 CALLS_MAX: Final = 128
 """Calls of tools in one message, and tools of one request; what OpenAI's API allows."""
 
+ECHOED: Final = ("annotations", "index", "parsed", "parsed_arguments")
+"""Members without meaning for a template that answers of the assistant come back with: clients add
+what they made of them, and streams number the calls."""
+
 PART_SEPARATOR: Final = "\n"
 """Between the texts of a content that comes in parts; what templates know of parts differs."""
 
@@ -65,6 +69,7 @@ def _answer(fields: Fields) -> dict[str, Any]:
         content = refusal
     if content is None and not calls:
         raise fields.missing("content", "a text, or 'tool_calls',")
+    fields.ignore(*ECHOED)
     message: dict[str, Any] = {"role": "assistant", "content": content or ""}
     if calls:
         place = fields.name("tool_calls")
@@ -100,7 +105,9 @@ def _call(fields: Fields) -> dict[str, Any]:
         parsed = None
     if not isinstance(parsed, dict):
         raise wrong(inner.name("arguments"), "a JSON object as a string", arguments)
+    inner.ignore(*ECHOED)
     inner.end()
+    fields.ignore(*ECHOED)
     fields.end()
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": parsed}}
 

@@ -271,6 +271,21 @@ def test_a_required_call_holds_the_answer_to_an_array_of_calls() -> None:
     assert (schema["minItems"], schema["maxItems"]) == (1, 1)
 
 
+def test_an_answer_may_come_back_as_clients_keep_it() -> None:
+    function = {"name": "weather", "arguments": "{}", "parsed_arguments": {"town": "Rome"}}
+    kept = {
+        "role": "assistant",
+        "content": "a",
+        "annotations": [],
+        "parsed": {"a": 1},
+        "tool_calls": [{"index": 0, "id": "c", "type": "function", "function": function}],
+    }
+    asked = chat(messages=[*HELLO, kept]).chat
+    assert asked is not None
+    call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": {}}}
+    assert asked.messages[1] == {"role": "assistant", "content": "a", "tool_calls": [call]}
+
+
 def test_references_of_required_tools_lead_to_their_own_definitions() -> None:
     parameters = {
         "$defs": {"node": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
