@@ -36,7 +36,11 @@ MASK_ITEMS: Final = 10_000
 """Ways to read a text that are looked into for one token; grammars made for it take some 0.1 s."""
 ROW_ITEMS: Final = 1000
 """Ways to read a text so far; a JSON schema with 250 optional members has so many."""
+BLANKS_MAX: Final = 32
+"""Blanks in one place of JSON: enough to indent it, and small models end their texts at some time,
+which otherwise may drift off into blanks."""
 
+_BLANKS: Final = rf"[ \n\r\t]{{1,{BLANKS_MAX}}}"
 _REASON = re.compile(r"^error: (.+)$", re.MULTILINE)
 _WHAT: Final = {
     GuideKind.JSON_SCHEMA: "JSON schema",
@@ -189,10 +193,9 @@ def _grammar(guide: Guide) -> str:
     """
     from llguidance import LLMatcher, grammar_from  # noqa: PLC0415 - an extra
 
-    if guide.kind is GuideKind.JSON_SCHEMA:
-        return LLMatcher.grammar_from_json_schema(guide.source)
-    if guide.kind is GuideKind.JSON_OBJECT:
-        return LLMatcher.grammar_from_json_schema('{"type": "object"}')
+    if guide.kind in {GuideKind.JSON_SCHEMA, GuideKind.JSON_OBJECT}:
+        schema = guide.source or '{"type": "object"}'
+        return LLMatcher.grammar_from_json_schema(schema, overrides={"whitespace_pattern": _BLANKS})
     if guide.kind is GuideKind.REGEX:
         return LLMatcher.grammar_from_regex(guide.source)
     if guide.kind is GuideKind.CHOICE:

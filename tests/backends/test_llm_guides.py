@@ -119,6 +119,14 @@ def test_a_text_fits_its_schema(seed: int) -> None:
     assert got["kind"] in ("yes", "no", None)
 
 
+@pytest.mark.parametrize("kind", [GuideKind.JSON_SCHEMA, GuideKind.JSON_OBJECT])
+def test_blanks_between_the_words_of_json_come_to_an_end(kind: GuideKind) -> None:
+    guide = Guide(kind, '{"type": "object"}' if kind is GuideKind.JSON_SCHEMA else "")
+    indented = ["{", "\n", *" " * 30]
+    assert " " in allowed(guide, *indented)
+    assert " " not in allowed(guide, *indented, " ")
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_text_is_a_json_object(seed: int) -> None:
     # Braces are likelier than chance has them, so that the object ends.
