@@ -29,7 +29,7 @@ from ..protocol.llm_tensors import (
 from ..protocol.openai.answers import Answer as OpenAiAnswer, ChatAnswer, CompletionAnswer, Header
 from ..protocol.openai.chat_request import parse_chat
 from ..protocol.openai.completion_request import Prompt, parse_completion
-from ..protocol.openai.errors import OpenAiError, from_request_error
+from ..protocol.openai.errors import MODEL_NOT_FOUND, OpenAiError, from_request_error
 from ..protocol.openai.generation import Chat, GenerationRequest, ToolUse
 from ..protocol.openai.tool_calls import make_reader, shows_special_tokens
 from ..protocol.requests import InferRequest, Parameters
@@ -244,6 +244,7 @@ def _not_served(version: ModelVersion, what: str) -> OpenAiError:
         404,
         f"expected a model that {what}, got {quoted(version.name)}, which does not",
         param="model",
+        code=MODEL_NOT_FOUND,
     )
 
 

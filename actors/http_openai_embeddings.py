@@ -16,7 +16,7 @@ from ..protocol.http_response import JSON_CONTENT_TYPE, HttpResponse
 from ..protocol.http_routes import Route, RouteName
 from ..protocol.openai.completion_request import EmbeddingRequest, parse_embedding
 from ..protocol.openai.embeddings import batches, embeddings_document, token_tensors
-from ..protocol.openai.errors import OpenAiError
+from ..protocol.openai.errors import MODEL_NOT_FOUND, OpenAiError
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Array
 from ..protocol.wording import quoted, shape_text
@@ -89,6 +89,7 @@ def _embedding_model(version: ModelVersion) -> EmbeddingModel:
             404,
             f"expected a model that makes embeddings, got {quoted(version.name)}, which does not",
             param="model",
+            code=MODEL_NOT_FOUND,
         )
     return model
 

@@ -14,6 +14,8 @@ from ..wording import quoted, shown
 INVALID_REQUEST: Final = "invalid_request_error"
 SERVER_ERROR: Final = "server_error"
 OVERLOADED: Final = "overloaded_error"
+MODEL_NOT_FOUND: Final = "model_not_found"
+"""There is no such model, or none that can do it."""
 RETRY_AFTER_S: Final = 1.0
 """When a refused request is tried again if nothing better is known: a queue may have moved on."""
 
@@ -82,7 +84,7 @@ def from_request_error(error: RequestError, *, param: str | None = None) -> Open
     """Return what OpenAI's API says for an error of the server or of a model."""
     code = error.code
     if code is ErrorCode.NOT_FOUND:
-        return OpenAiError(404, error.message, param=param or "model", code="model_not_found")
+        return OpenAiError(404, error.message, param=param or "model", code=MODEL_NOT_FOUND)
     if code is ErrorCode.UNAVAILABLE:
         return OpenAiError(
             503,

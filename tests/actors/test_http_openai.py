@@ -228,7 +228,7 @@ async def test_what_models_cannot_do_is_said(autojump_clock: MockClock, talking:
         client = server.http()
         for model, members, status, param, code in (
             ("nobody", {}, 404, "model", "model_not_found"),
-            ("plain", {}, 404, "model", None),
+            ("plain", {}, 404, "model", "model_not_found"),
             ("small", {"prompt": [1]}, 400, "prompt", None),
             ("small", {"logprobs": 1}, 400, "logprobs", None),
             ("talk", {"temperature": -1}, 400, "temperature", None),
