@@ -33,8 +33,7 @@ def check_coding(coding: bytes) -> None:
     if name not in {"", "identity"}:
         also = f"; the infer endpoint takes {' and '.join(CODINGS)}" if name in CODINGS else ""
         raise invalid_argument(
-            f"expected a generate request without compression, got Content-Encoding {quoted(name)}"
-            f"{also}"
+            f"expected a request without compression, got Content-Encoding {quoted(name)}{also}"
         )
 
 
