@@ -53,8 +53,9 @@ class Gate:
             announced = b"transfer-encoding" in request.headers
         else:
             announced = size > DROPPED_BODY_BYTES_MAX
-        refusal = self.refusal(request) if announced else None
-        return refusal or self._refusal_of_size(size or 0)
+        too_large = self._refusal_of_size(size or 0)
+        refusal = self.refusal(request) if announced or too_large else None
+        return refusal or too_large
 
     def _refusal_of_size(self, size: int) -> OpenAiError | None:
         if size <= self._input_bytes_max:

@@ -44,11 +44,14 @@ async def test_keys(autojump_clock: MockClock, talking: Path) -> None:
 async def test_a_large_body_without_a_key_is_not_received(
     autojump_clock: MockClock, talking: Path
 ) -> None:
-    async with memory_server(talking, openai_api_keys=("sk-a",)) as server:
-        client = server.http()
-        client.send(b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n")
-        answer = await client.response()
-        assert (answer.status, answer.json["error"]["code"]) == (401, "invalid_api_key")
+    keys: dict[str, Any] = {"openai_api_keys": ("sk-a",), "http_input_bytes_max": 100}
+    async with memory_server(talking, **keys) as server:
+        for size in (101, 1_000_000):
+            client = server.http()
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: {size}\r\n\r\n"
+            client.send(head.encode())
+            answer = await client.response()
+            assert (answer.status, answer.json["error"]["code"]) == (401, "invalid_api_key")
 
 
 async def test_a_body_has_a_limit(autojump_clock: MockClock, talking: Path) -> None:
