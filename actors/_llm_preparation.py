@@ -12,7 +12,7 @@ from typing import final
 from ..backends.llm.guides import Guides
 from ..backends.llm.steps import CompiledGuide
 from ..backends.llm.text import Text
-from ..protocol.errors import invalid_argument
+from ..protocol.errors import PromptTooLongError, invalid_argument
 from ..protocol.llm_codec import read_llm_request
 from ..protocol.llm_tensors import LlmRequest
 from ..protocol.requests import InferRequest
@@ -105,7 +105,7 @@ class TextPreparation:
             return self._checked(llm.tokens)
         characters, tokens_max = len(llm.text), self._tokens_max
         if characters > tokens_max * PROMPT_CHARACTERS_PER_TOKEN_MAX:
-            raise invalid_argument(
+            raise PromptTooLongError(
                 f"expected a prompt that fits into {tokens_max} tokens, got one of {characters} "
                 "characters"
             )
@@ -116,7 +116,7 @@ class TextPreparation:
     def _checked(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         count = self._text.vocabulary_size
         if len(tokens) > self._tokens_max:
-            raise invalid_argument(
+            raise PromptTooLongError(
                 f"expected a prompt of at most {self._tokens_max} tokens, got {len(tokens)}"
             )
         highest = max(tokens)

@@ -16,7 +16,7 @@ from ..protocol.http_response import JSON_CONTENT_TYPE, HttpResponse
 from ..protocol.http_routes import Route, RouteName
 from ..protocol.openai.completion_request import EmbeddingRequest, parse_embedding
 from ..protocol.openai.embeddings import batches, embeddings_document, token_tensors
-from ..protocol.openai.errors import MODEL_NOT_FOUND, OpenAiError
+from ..protocol.openai.errors import MODEL_NOT_FOUND, TOO_LONG, OpenAiError
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Array
 from ..protocol.wording import quoted, shape_text
@@ -117,7 +117,7 @@ def _tokens(asked: EmbeddingRequest, model: EmbeddingModel) -> list[list[int]]:
                 f"model {quoted(asked.model)} takes inputs of 1 to {model.tokens_max} tokens, got "
                 f"{len(each)} in 'input[{index}]'",
                 param="input",
-                code="context_length_exceeded",
+                code=TOO_LONG,
             )
         if max(each) >= model.vocabulary_size:
             raise OpenAiError(
@@ -132,7 +132,7 @@ def _tokens(asked: EmbeddingRequest, model: EmbeddingModel) -> list[list[int]]:
             400,
             f"all inputs may have {TOKENS_ALL_MAX} tokens together, got {total}",
             param="input",
-            code="context_length_exceeded",
+            code=TOO_LONG,
         )
     return tokens
 

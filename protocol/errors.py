@@ -77,6 +77,13 @@ class RequestError(Exception):
         self.retry_after_s = retry_after_s
 
 
+class PromptTooLongError(RequestError):
+    """A prompt has more tokens than the model can take."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_ARG, message)
+
+
 def invalid_argument(message: str) -> RequestError:
     """Return the most common error: the client sent something that cannot be served."""
     return RequestError(ErrorCode.INVALID_ARG, message)

@@ -16,7 +16,7 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from ...protocol.errors import invalid_argument
+from ...protocol.errors import PromptTooLongError, invalid_argument
 from ...protocol.wording import quoted, shown
 
 PROMPT_MAX_CHARACTERS: Final = 16 * 1024 * 1024
@@ -119,7 +119,7 @@ class ChatTemplate:
                 f"the model's chat template does not take these messages: {quoted(str(error))}"
             ) from error
         if room < 0:
-            raise invalid_argument(
+            raise PromptTooLongError(
                 f"expected a prompt of at most {PROMPT_MAX_CHARACTERS} characters, got more from "
                 "the chat template"
             )

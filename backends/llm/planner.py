@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import final
 
 from ...memory.kv_slots import KvPlace
-from ...protocol.errors import RequestError, invalid_argument
+from ...protocol.errors import PromptTooLongError, RequestError, invalid_argument
 from ._planner_rows import RowAllocator
 from ._planner_sequence import Sequence, SequenceFacts
 from .steps import (
@@ -130,13 +130,13 @@ class StepPlanner:
             return invalid_argument("a prompt needs at least one token, and this one has none")
         most = self._limits.tokens_per_row
         if tokens >= most:
-            return invalid_argument(
+            return PromptTooLongError(
                 f"the prompt has {tokens} tokens, and with it the text would have more than the"
                 f" {most} that the model can take: {most - 1} are left for a prompt"
             )
         if tokens >= self._tokens_max:
             charge_bytes = self._rows.kv.charge_bytes(tokens)
-            return invalid_argument(
+            return PromptTooLongError(
                 f"the state of the prompt's {tokens} tokens takes {charge_bytes} bytes, more than"
                 f" the {self._limits.kv_budget_bytes} that the model has for it"
             )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from ..errors import ErrorCode, RequestError
+from ..errors import ErrorCode, PromptTooLongError, RequestError
 from ..http_response import JSON_CONTENT_TYPE, HttpResponse
 from ..wording import quoted, shown
 
@@ -16,6 +16,8 @@ SERVER_ERROR: Final = "server_error"
 OVERLOADED: Final = "overloaded_error"
 MODEL_NOT_FOUND: Final = "model_not_found"
 """There is no such model, or none that can do it."""
+TOO_LONG: Final = "context_length_exceeded"
+"""A prompt or an input is too long for the model; programs that shorten it look for this."""
 RETRY_AFTER_S: Final = 1.0
 """When a refused request is tried again if nothing better is known: a queue may have moved on."""
 
@@ -95,4 +97,5 @@ def from_request_error(error: RequestError, *, param: str | None = None) -> Open
         )
     if code in {ErrorCode.INTERNAL, ErrorCode.UNKNOWN}:
         return OpenAiError(500, error.message, type=SERVER_ERROR, code="internal_error")
-    return OpenAiError(400, error.message, param=param)
+    too_long = isinstance(error, PromptTooLongError)
+    return OpenAiError(400, error.message, param=param, code=TOO_LONG if too_long else None)

@@ -24,7 +24,7 @@ from tests.support.traces import Traces, setting
 from tritrio.actors._llm_preparation import PROMPT_INLINE_CHARACTERS_MAX
 from tritrio.actors.llm_engine import LOOK_AHEAD
 from tritrio.backends.llm.steps import SequenceFault, StepPlan
-from tritrio.protocol.errors import ErrorCode, FailureReason
+from tritrio.protocol.errors import ErrorCode, FailureReason, PromptTooLongError, RequestError
 from tritrio.protocol.llm_statistics import CancelReason
 from tritrio.protocol.pb import inference as pb
 from tritrio.protocol.requests import RequestedOutput
@@ -153,8 +153,11 @@ async def test_what_cannot_be_generated_is_refused_with_the_reason(
 ) -> None:
     async with serving_llm(tokens_per_row=64) as served:
         assert "at least one token" in await refused(served, "")
-        assert "64" in await refused(served, "a" * 64)
-        assert "100000 characters" in await refused(served, "a" * 100_000)
+        for characters, why in ((64, "64"), (100_000, "100000 characters")):
+            reader = await served.submit_and_read("a" * characters)
+            assert isinstance(reader.error, PromptTooLongError)
+            assert why in reader.error.message
+            assert served.gauges == (0, 0, 0)
         assert "temperature" in await refused(served, "a", sampling={"temperature": -1})
         request = llm_request("a")
         request.inputs["sampling_parameters"].array[0] = b"{"
@@ -166,13 +169,16 @@ async def test_what_cannot_be_generated_is_refused_with_the_reason(
         ).read()
         assert guided.error is not None
         assert guided.error.code in {ErrorCode.UNSUPPORTED, ErrorCode.INVALID_ARG}
-        for tokens, why in ((range(100), "at most 64 tokens, got 100"), ((1, 99), "got 99")):
+        for tokens, kind, why in (
+            (range(100), PromptTooLongError, "at most 64 tokens, got 100"),
+            ((1, 99), RequestError, "got 99"),
+        ):
             request = llm_request("a")
             del request.inputs["text_input"]
             array = np.array(tokens, np.int64)
             request.inputs["input_ids"] = Tensor("input_ids", "INT64", array.shape, array=array)
             reader = await served.submit(request).read()
-            assert reader.error is not None
+            assert type(reader.error) is kind
             assert reader.error.code is ErrorCode.INVALID_ARG
             assert why in reader.error.message
         assert served.statistics.fail.count == 8

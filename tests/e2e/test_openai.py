@@ -85,7 +85,7 @@ def test_streams(client: openai.OpenAI) -> None:
         ({"suffix": "x"}, openai.BadRequestError, None),
         ({"extra_body": {"whatever": 1}}, openai.BadRequestError, "unknown_parameter"),
         ({"model": "nobody"}, openai.NotFoundError, "model_not_found"),
-        ({"model": "minilm"}, openai.NotFoundError, None),
+        ({"model": "minilm"}, openai.NotFoundError, "model_not_found"),
         ({"prompt": "!fail"}, openai.InternalServerError, "internal_error"),
         ({"prompt": "!busy"}, openai.InternalServerError, "overloaded"),
         ({"extra_headers": {"Authorization": "Bearer x"}}, openai.AuthenticationError,

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tritrio.protocol.errors import RequestError
+from tritrio.protocol.errors import PromptTooLongError, RequestError
 from tritrio.protocol.llm_tensors import LlmChoice, LlmToken, TokenLogprobs
 from tritrio.protocol.openai.answers import Answer, ChatAnswer, CompletionAnswer, Header
 from tritrio.protocol.openai.errors import OpenAiError, from_request_error
@@ -178,3 +178,8 @@ def test_errors_have_the_shape_of_the_api(
     assert (error.response().status, document) == (status, {"error": expected})
     header = (b"Retry-After", b"1")
     assert (header in error.response().headers) == (status == 503)
+
+
+def test_a_prompt_that_is_too_long_has_a_code() -> None:
+    error = from_request_error(PromptTooLongError("why"))
+    assert (error.status, error.message, error.code) == (400, "why", "context_length_exceeded")
