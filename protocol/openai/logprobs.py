@@ -21,8 +21,11 @@ def chat_logprobs(tokens: Sequence[TokenLogprobs]) -> dict[str, Any]:
 
 
 def _token(token: LlmToken) -> dict[str, Any]:
-    utf8 = token.utf8 or token.text.encode()
-    return {"token": token.text, "bytes": list(utf8), "logprob": _logprob(token)}
+    return {"token": token.text, "bytes": list(_utf8(token)), "logprob": _logprob(token)}
+
+
+def _utf8(token: LlmToken) -> bytes:
+    return token.utf8 or token.text.encode()
 
 
 def _logprob(token: LlmToken) -> float:
@@ -30,16 +33,20 @@ def _logprob(token: LlmToken) -> float:
 
 
 def completion_logprobs(tokens: Sequence[TokenLogprobs], offset: int) -> tuple[dict[str, Any], int]:
-    """Return the member `logprobs` of a choice of a completion, and where the next token begins.
+    """Return the member `logprobs` of a choice, and how many characters begin up to its end.
+
+    A token that goes on with a character is where the character is.
 
     Args:
       tokens: Those of the choice, or of this piece of it.
-      offset: Where the first begins in the text, in characters.
+      offset: How many characters begin before them.
     """
     offsets = []
     for each in tokens:
-        offsets.append(offset)
-        offset += len(each.chosen.text)
+        begins = [byte & 0xC0 != 0x80 for byte in _utf8(each.chosen)]
+        goes_on = offset > 0 and begins[:1] == [False]
+        offsets.append(offset - goes_on)
+        offset += sum(begins)
     document = {
         "tokens": [each.chosen.text for each in tokens],
         "token_logprobs": [_logprob(each.chosen) for each in tokens],

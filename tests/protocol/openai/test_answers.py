@@ -13,6 +13,7 @@ from tritrio.protocol.llm_tensors import LlmChoice, LlmToken, TokenLogprobs
 from tritrio.protocol.openai.answers import Answer, ChatAnswer, CompletionAnswer, Header
 from tritrio.protocol.openai.errors import OpenAiError, from_request_error
 from tritrio.protocol.openai.generation import ToolUse
+from tritrio.protocol.openai.logprobs import completion_logprobs
 from tritrio.protocol.openai.tool_calls import make_reader
 
 HEADER = Header("an-id", 1_700_000_000, "m", "m-1")
@@ -183,3 +184,16 @@ def test_errors_have_the_shape_of_the_api(
 def test_a_prompt_that_is_too_long_has_a_code() -> None:
     error = from_request_error(PromptTooLongError("why"))
     assert (error.status, error.message, error.code) == (400, "why", "context_length_exceeded")
+
+
+def test_the_tokens_of_one_character_are_all_where_it_is() -> None:
+    pieces = (b"a", "\U0001f984".encode()[:2], "\U0001f984".encode()[2:], "é".encode())
+    tokens = [
+        TokenLogprobs(LlmToken(1, piece.decode("utf-8", "replace"), -1.0, 1, piece))
+        for piece in (*pieces, b"z")
+    ]
+    document, offset = completion_logprobs(tokens[:2], 0)
+    assert document["text_offset"] == [0, 1]
+    document, offset = completion_logprobs(tokens[2:], offset)
+    assert document["text_offset"] == [1, 2, 3]
+    assert offset == len("a\U0001f984éz")
