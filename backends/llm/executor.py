@@ -97,7 +97,7 @@ class LlmInstance:
         """Do one step; see `GeneratesTokens`.
 
         Raises:
-          RequestError: the model failed; every sequence of the step fails with it.
+          RequestError: the model failed where sequences go on together; every one of the step fails.
         """
         model = self._model
         assert model is not None, "step() before load()"
@@ -116,20 +116,24 @@ class LlmInstance:
             if plan.decodes:
                 logits = model.decode(plan.decodes, plan.idle_rows)
                 sampled.add(logits, [decode.sequence_id for decode in plan.decodes])
-            decoded_ns = perf_counter_ns()
-            decode_ns = decoded_ns - copied_ns - sampled.ns
-            for prefill in plan.prefills:
-                logits = model.prefill(prefill)
-                if prefill.samples:
-                    sampled.add(logits, [prefill.sequence_id])
         except RequestError as error:
             raise RequestError(
                 error.code, self._named(error.message), reason=error.reason
             ) from None
+        decode_ns = perf_counter_ns() - copied_ns - sampled.ns if plan.decodes else 0
+        for prefill in plan.prefills:
+            try:
+                logits = model.prefill(prefill)
+            except RequestError as error:
+                sampled.faults[prefill.sequence_id] = self._named(error.message)
+                continue
+            if prefill.samples:
+                sampled.add(logits, [prefill.sequence_id])
+        rest_ns = perf_counter_ns() - begin_ns - decode_ns - sampled.ns
         return StepResult(
             choices=sampled.choices,
             faults=sampled.faults,
-            prefill_ns=perf_counter_ns() - begin_ns - decode_ns - sampled.ns,
+            prefill_ns=rest_ns if plan.prefills else 0,
             decode_ns=decode_ns,
             sample_ns=sampled.ns,
         )

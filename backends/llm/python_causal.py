@@ -54,7 +54,7 @@ class PythonCausalModel:
         except BaseException:
             self.close()
             raise
-        self.can_copy = hasattr(self._model, "copy")
+        self.can_copy = callable(getattr(self._model, "copy", None))
 
     def _make(self, settings: LlmSettings, arguments: dict[str, str]) -> Any:
         model_class = getattr(self._code.load_module(), self._class_name, None)
@@ -118,9 +118,9 @@ class PythonCausalModel:
         except (TypeError, ValueError):
             array = None
         if array is None or array.shape != shape:
-            got = type(logits).__name__ if array is None else f"shape {shape_text(array.shape)}"
+            got = f"shape {shape_text(array.shape)}" if array is not None and array.ndim else ""
             raise model_fault(
                 f"expected {quoted(method)} of {self._class_name} to return logits of shape "
-                f"{shape_text(shape)}, got {got}"
+                f"{shape_text(shape)}, got {got or type(logits).__name__}"
             )
         return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -208,19 +209,49 @@ class _Nothing:
 
 def test_times_of_a_step_are_apart(generating: Generating) -> None:
     joins = generating.join(0, 0, PROMPTS[0])
-    result = generating.step(joins=joins, prefills=(generating.prefill(0),))
+    result = generating.step(joins=joins, prefills=(generating.prefill(0, 1),))
     assert result.prefill_ns > 0
+    assert (result.decode_ns, result.sample_ns) == (0, 0)
+    result = generating.step(prefills=(generating.prefill(0),))
     assert result.sample_ns > 0
     decodes, idle_rows = generating.decodes(0)
     result = generating.step(decodes=decodes, idle_rows=idle_rows)
     assert result.decode_ns > 0
+    assert result.prefill_ns == 0
+    result = generating.instance.step(StepPlan(leaves=(0,)))
+    assert (result.prefill_ns, result.decode_ns, result.sample_ns) == (0, 0, 0)
+
+
+def test_a_prompt_that_the_model_cannot_read_fails_alone(
+    generating: Generating, alone: list[list[int]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    generating.start(0, 0, PROMPTS[0])
+    broken = SequenceStart(id=1, prompt=(VOCABULARY,), params=GREEDY, seed=0)
+    joins = (broken, *generating.join(2, 2, PROMPTS[2]))
+    generating.row[1], generating.past[1] = 1, 0
+    decodes, idle_rows = generating.decodes(0)
+    bad = Prefill(1, 1, (VOCABULARY,), 0, samples=True)
+    result = generating.step(
+        joins=joins,
+        decodes=decodes,
+        idle_rows=idle_rows,
+        prefills=(bad, generating.prefill(2)),
+    )
+    assert re.fullmatch(r"model 'm': ONNX Runtime failed: .*Gather.*", result.faults.pop(1))
+    assert not result.faults
+    assert "Gather" in capfd.readouterr().err
+    generating.go_on(0, 2, steps=STEPS - 2)
+    assert generating.text(0) == alone[0]
+    assert generating.text(2) == alone[2][: STEPS - 1]
 
 
 def test_a_step_that_the_model_cannot_do_fails_and_the_next_one_does_not(
     generating: Generating, alone: list[list[int]], capfd: pytest.CaptureFixture[str]
 ) -> None:
+    generating.start(0, 0, PROMPTS[0])
+    generating.tokens[0].append(VOCABULARY)
     with pytest.raises(RequestError, match=r"model 'm': ONNX Runtime failed: .*Gather"):
-        generating.start(0, 0, [VOCABULARY])
+        generating.go_on(0)
     assert "Gather" in capfd.readouterr().err
     generating.instance.step(StepPlan(leaves=(0,)))
     generating.start(0, 0, PROMPTS[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,7 @@ def test_a_class_that_does_not_fit_is_refused(
     [
         ("return self.after(tokens[-1])", "return [0.0] * 9", r"'prefill' .* \[64\], got shape"),
         ("return self.after(tokens[-1])", "return 'no'", "got str"),
+        ("return self.after(tokens[-1])", "return None", "got NoneType"),
         ("return self.after(tokens[-1])", "return 1 / 0", "prefill raised ZeroDivisionError: .* "),
     ],
 )
@@ -123,9 +125,8 @@ def test_a_class_that_fails_in_a_step_is_told_what_was_expected(
     tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     instance = open_instance(write_python(tmp_path, COUNTING.replace(old, new)))
-    with pytest.raises(RequestError, match=f"^model 'm'.*{message}") as caught:
-        instance.step(StepPlan(prefills=(Prefill(0, 0, (1, 2), 0, samples=False),)))
-    assert caught.value.code is ErrorCode.INTERNAL
+    result = instance.step(StepPlan(prefills=(Prefill(3, 0, (1, 2), 0, samples=False),)))
+    assert re.match(f"model 'm'.*{message}", result.faults[3])
 
 
 def test_a_real_model_says_how_words_are_spoken(tmp_path: Path) -> None:
