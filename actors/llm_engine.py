@@ -236,19 +236,20 @@ class LlmEngine:
                 slot.admitted(sequence_id, facts.admitted_s, facts.cached_tokens)
 
     def _count_step(self, plan: StepPlan, result: StepResult, took_ns: int) -> None:
+        if not (plan.decodes or plan.prefills):
+            return  # the model was not asked for anything
         self._statistics.record_step(
             took_ns,
             prefill_ns=result.prefill_ns,
             decode_ns=result.decode_ns,
             sample_ns=result.sample_ns,
         )
-        if plan.decodes or plan.prefills:
-            self._completion.statistics.record_execution(
-                batch_size=len(plan.decodes) + len(plan.prefills),
-                compute_input_ns=0,
-                compute_infer_ns=result.prefill_ns + result.decode_ns,
-                compute_output_ns=result.sample_ns,
-            )
+        self._completion.statistics.record_execution(
+            batch_size=len(plan.decodes) + len(plan.prefills),
+            compute_input_ns=0,
+            compute_infer_ns=result.prefill_ns + result.decode_ns,
+            compute_output_ns=result.sample_ns,
+        )
 
     def _set_gauges(self) -> None:
         planner, gauges, limits = self._planner, self._gauges, self._model.limits

@@ -195,7 +195,7 @@ class LlmSlot:
         """End with an error; ignored once it has ended."""
         if self._ended:
             return
-        for _ in self._running or (None,):
+        for _ in self._running:
             self._statistics.record_fault()
         self._end()
         self._completion.fail(self.infer, error, trio.current_time())
@@ -286,11 +286,11 @@ class LlmSlot:
                 priority=self.infer.level,
                 guide=prepared.guide,
             )
+            self._sequences.add(self, start)
             self._outputs[start.id] = LlmOutput(
                 self._surroundings.text, params, prefix=prepared.prefix, logprobs=wants_logprobs
             )
             self._running[start.id] = None
-            self._sequences.add(self, start)
 
     def _take(self, events: list[TokenEvent]) -> None:
         """Do what a step means, and answer what there is to answer.

@@ -355,6 +355,7 @@ async def test_steps_and_tokens_are_counted(autojump_clock: MockClock) -> None:
         assert (llm.inter_token.sum, sum(llm.inter_token.counts)) == (3 * STEP_S, 3)
         assert (llm.request.sum, llm.finished[FinishReason.LENGTH]) == (first_s + 3 * STEP_S, 1)
         assert (llm.decode.ns, llm.prefill.ns, llm.sample.ns) == (8000, 4000, 2000)
+        assert sum(llm.step.counts) == 4  # not the one that only forgets the text
         assert statistics.execution_count == 4
         assert statistics.batches.keys() == {1}
         assert statistics.compute_infer.ns == int((first_s + 3 * STEP_S) * 1e9)

@@ -182,6 +182,7 @@ async def test_what_cannot_be_generated_is_refused_with_the_reason(
             assert reader.error.code is ErrorCode.INVALID_ARG
             assert why in reader.error.message
         assert served.statistics.fail.count == 8
+        assert served.statistics.llm.failed == 0  # none of them was a text
         later = await served.submit_and_read("c")
         assert later.text == alone("c", 8)
 
