@@ -97,7 +97,7 @@ class LlmInstance:
         """Do one step; see `GeneratesTokens`.
 
         Raises:
-          RequestError: the model failed where sequences go on together; every one of the step fails.
+          RequestError: the model failed as sequences went on together; all of the step fail.
         """
         model = self._model
         assert model is not None, "step() before load()"

@@ -186,7 +186,7 @@ def _inside(directory: Path, name: str) -> Path:
             f"expected a file inside the model's directory, got {quoted(name)}, which leads out"
         )
     path = directory / normal
-    if not path.exists():
+    if not os.path.exists(path):  # Path.exists raises on names too long
         raise invalid_argument(
             f"expected {quoted(name)} in the model's directory, got no such file"
         )
@@ -207,6 +207,7 @@ def _find_tokenizer(directory: Path) -> Path:
 
 
 def _read_vocabulary(path: Path) -> Vocabulary:
+    _check_regular(path)
     if path.suffix == ".gguf":
         return read_gguf_vocabulary(path)
     try:
@@ -216,7 +217,13 @@ def _read_vocabulary(path: Path) -> Vocabulary:
     return Vocabulary(tokenizer)
 
 
+def _check_regular(path: Path) -> None:
+    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+        raise invalid_argument(f"{path.name}: expected a regular file")
+
+
 def _read_text(path: Path) -> str:
+    _check_regular(path)
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

@@ -348,6 +348,7 @@ async def test_the_tokenizer_of_a_loaded_model_is_known(autojump_clock: MockCloc
 async def test_steps_and_tokens_are_counted(autojump_clock: MockClock) -> None:
     async with serving_llm() as served:
         await served.submit_and_read("hello", sampling={"max_tokens": 4})
+        await trio.sleep(1)
         llm, statistics = served.statistics.llm, served.statistics
         assert (llm.prompt_tokens, llm.output_tokens) == (5, 4)
         first_s = STEP_S + 5 * TOKEN_S

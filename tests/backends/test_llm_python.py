@@ -13,7 +13,7 @@ from tests.backends.tiny_causal import write_tiny
 from tests.support.g2p import END, WORDS, write_g2p
 from tritrio.backends.base import ModelSource
 from tritrio.backends.llm.steps import Prefill, RowCopy, StepPlan
-from tritrio.protocol.errors import ErrorCode, RequestError
+from tritrio.protocol.errors import RequestError
 
 COUNTING = """
 import numpy as np

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,18 @@ def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
     assert refusal(directory, tokenizer="c.json") == (
         "expected 'c.json' in the model's directory, got no such file"
     )
+    assert refusal(directory, tokenizer="x" * 300).endswith("directory, got no such file")
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "a.gguf"]
+)
+def test_no_file_is_a_pipe_that_would_be_waited_for(tmp_path: Path, name: str) -> None:
+    if name != "a.gguf":
+        save(tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    assert refusal(tmp_path) == f"{name}: expected a regular file"
 
 
 @pytest.mark.parametrize(
