@@ -177,7 +177,13 @@ class KvSlots:
 
     def charge_bytes(self, tokens: int) -> int:
         """Return what a sequence of so many tokens is charged."""
-        return _blocks(tokens) * self._block_bytes
+        return blocks_of(tokens) * self._block_bytes
+
+    @property
+    def growing_rows(self) -> int:
+        """How many live rows may yet be charged for another block."""
+        most = blocks_of(self._tokens_per_row)
+        return sum(row.live and row.blocks < most for row in self._rows)
 
     def tokens_in(self, row: int) -> int:
         """Return of how many tokens a row holds the state, live or cached."""
@@ -194,7 +200,7 @@ class KvSlots:
           tokens: How many it has.
           spare_blocks: Blocks that are to be left over.
         """
-        blocks = self._used_blocks + _blocks(tokens) + spare_blocks
+        blocks = self._used_blocks + blocks_of(tokens) + spare_blocks
         return blocks * self._block_bytes <= self._budget_bytes
 
     def prefix_tokens(self, chain: TokenChain) -> int:
@@ -208,7 +214,7 @@ class KvSlots:
         """
         assert self.free_rows, "every row is in use"
         source, common = self._best_source(chain)
-        target = self._target(source, common, _blocks(len(chain.tokens)))
+        target = self._target(source, common, blocks_of(len(chain.tokens)))
         self._clock += 1
         if source is not None:
             self._rows[source].used = self._clock
@@ -265,7 +271,7 @@ class KvSlots:
         held = self._rows[row]
         assert held.live, "nobody uses this row"
         assert tokens <= self._tokens_per_row, "more than a row has room for"
-        more = _blocks(tokens) - held.blocks
+        more = blocks_of(tokens) - held.blocks
         if more <= 0:
             return True
         if (self._used_blocks + more) * self._block_bytes > self._budget_bytes:
@@ -292,7 +298,7 @@ class KvSlots:
         if keep and self._prefix_caching and held.tokens:
             self._clock += 1
             held.used = self._clock
-            held.blocks = _blocks(held.tokens)
+            held.blocks = blocks_of(held.tokens)
             self._cached_blocks += held.blocks
         else:
             self._rows[row] = _Row(TokenChain())
@@ -326,5 +332,6 @@ class KvSlots:
                 self._rows[index] = _Row(TokenChain())
 
 
-def _blocks(tokens: int) -> int:
+def blocks_of(tokens: int) -> int:
+    """Return how many blocks the state of so many tokens takes."""
     return -(-tokens // KV_BLOCK_TOKENS)

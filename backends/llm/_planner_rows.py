@@ -158,9 +158,9 @@ class RowAllocator:
         return admitted
 
     def _has_room(self, sequence: Sequence, rows_kept: int) -> bool:
-        # A block for each of the others, lest the next steps take back what is given now.
+        # A block for each that grows, lest the next steps take back what is given now.
         return self.kv.free_rows > rows_kept and self.kv.fits(
-            len(sequence.chain.tokens), spare_blocks=len(self.holders)
+            len(sequence.chain.tokens), spare_blocks=self.kv.growing_rows
         )
 
     def _oust_paused(self) -> bool:

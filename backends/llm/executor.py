@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import final
 
+from ...memory.kv_slots import KV_BLOCK_TOKENS, blocks_of
 from ...protocol.errors import ErrorCode, RequestError, invalid_argument
 from ...protocol.pb.inference import ModelConfig
 from ...protocol.tensors import Array
@@ -175,13 +176,21 @@ def limits_of(settings: LlmSettings, model: CausalModel, text: Text) -> EngineLi
             f"expected end tokens below {vocabulary_size}, which model and tokenizer have in "
             f"common, got {unknown[0]}"
         )
-    all_rows_bytes = settings.max_num_seqs * model.tokens_per_row * model.kv_bytes_per_token
+    block_bytes = KV_BLOCK_TOKENS * model.kv_bytes_per_token
+    budget_bytes = settings.kv_cache_memory_bytes
+    if budget_bytes is None:
+        budget_bytes = settings.max_num_seqs * blocks_of(model.tokens_per_row) * block_bytes
+    if budget_bytes < block_bytes:
+        raise invalid_argument(
+            f"expected kv_cache_memory_bytes to be {block_bytes} at least, which the state of "
+            f"{KV_BLOCK_TOKENS} tokens takes, got {budget_bytes}"
+        )
     return EngineLimits(
         rows=settings.max_num_seqs,
         tokens_per_row=model.tokens_per_row,
         step_tokens=settings.step_tokens,
         kv_bytes_per_token=model.kv_bytes_per_token,
-        kv_budget_bytes=settings.kv_cache_memory_bytes or all_rows_bytes,
+        kv_budget_bytes=budget_bytes,
         end_tokens=text.end_tokens,
         prefix_caching=settings.enable_prefix_caching and model.can_copy,
         contiguous=model.contiguous,

@@ -103,6 +103,13 @@ def test_one_that_goes_on_is_not_held_up_by_a_paused_one_that_came_before() -> N
     assert engine.planner.waiting == 1
 
 
+def test_where_every_row_has_its_bytes_long_prompts_do_not_wait_for_more() -> None:
+    of = limits(rows=3, tokens_per_row=48, step_tokens=1000, budget_tokens=3 * 48)
+    engine = Engine(of)
+    engine.add(*(start(number, 40, max_tokens=4) for number in range(3)))
+    assert len(engine.steps(1)[0].prefills) == 3
+
+
 def test_paused_sequences_do_not_keep_every_row_for_ever() -> None:
     engine = Engine(limits(rows=2))
     engine.add(start(1, 5), start(2, 5), start(3, 5, max_tokens=2))

@@ -112,7 +112,7 @@ def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     ("settings", "tokens", "budget_bytes"),
     [
         ("{}", CONTEXT, 8 * CONTEXT * TOKEN_BYTES),
-        ('{"max_model_len": 20, "max_num_seqs": 2}', 20, 2 * 20 * TOKEN_BYTES),
+        ('{"max_model_len": 20, "max_num_seqs": 2}', 20, 2 * 32 * TOKEN_BYTES),
         (f'{{"kv_cache_memory_bytes": {8 * 10 * TOKEN_BYTES}}}', 10, 80 * TOKEN_BYTES),
         (f'{{"kv_cache_memory_bytes": {40 * TOKEN_BYTES}, "max_model_len": 30}}', 30, 40 * 512),
     ],
@@ -129,6 +129,10 @@ def test_sequences_are_as_long_as_model_and_memory_allow(
     ("form", "message"),
     [
         ({"settings": '{"max_model_len": 65}'}, "at most the 64 tokens that the model can see"),
+        (
+            {"settings": f'{{"kv_cache_memory_bytes": {16 * TOKEN_BYTES - 1}}}'},
+            f"kv_cache_memory_bytes to be {16 * TOKEN_BYTES} at least, which the state",
+        ),
         ({"context": False}, "expected max_model_len in the settings"),
         ({"in_place": False}, "expected a graph whose present keys and values may lie where"),
         ({"state": "kv.%d."}, "in inputs such as 'past_key_values.0.key', got the inputs ['inp"),
