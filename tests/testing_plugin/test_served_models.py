@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.backends.tiny_causal import write_tiny
 from tests.support.memory_server import write_models
 from tests.testing_plugin.models import (
     DELAY_S,
@@ -50,6 +51,21 @@ async def test_a_full_batch_leaves_at_once_and_the_next_waits_for_the_instance(
             ExecutedBatch(0.0, ("1", "2", "3", "4"), 4, "full"),
             ExecutedBatch(0.25, ("5", "6"), 2, "delay over"),
         ]
+
+
+async def test_steps_of_a_model_that_generates_text_take_as_long_as_executions(
+    serve_models: Serve, tmp_path: Path
+) -> None:
+    directory = write_tiny(tmp_path).model_directory
+    (directory / "config.pbtxt").write_text('backend: "llm"')
+    async with serve_models(directory, execution_s=0.25) as served:
+        parameters = {"max_tokens": 3, "temperature": 0.0}
+        inputs = {"text_input": ["w1 w2"], "stream": [True]}
+        call = served.at(0.5, inputs, parameters=parameters)
+        later = served.at(2.0, inputs, parameters=parameters)
+        assert [answer.at_s for answer in await call.answers()] == [0.75, 1.0, 1.25]
+        assert [answer.at_s for answer in await later.answers()] == [2.25, 2.5, 2.75]
+        assert served.batches == []
 
 
 async def test_what_an_execution_takes_may_depend_on_the_batch(serve_models: Serve) -> None:

@@ -18,6 +18,7 @@ from ..actors.inference import submit
 from ..actors.reply import Reply
 from ..actors.routing_table import ModelState, ModelVersion
 from ..backends.base import Batch, InstancePlace
+from ..backends.llm.steps import StepPlan
 from ..inprocess.requests import RequestOptions, make_request
 from ..options import ServerOptions
 from ..protocol.config_rules import instances
@@ -189,6 +190,12 @@ class ServedModels:
         self._batches.append(executed)
         return self._execution_s(executed) if callable(self._execution_s) else self._execution_s
 
+    def _step_s(self, plan: StepPlan) -> float:
+        """Return what a step takes; nothing if it asks the model for nothing."""
+        if callable(self._execution_s) or not (plan.decodes or plan.prefills):
+            return 0.0
+        return self._execution_s
+
     def _reason(self, model: str, instance: str) -> str | None:
         """Return why the batch left that an instance has just got."""
         version = self._core.router.find(model, "")
@@ -205,7 +212,7 @@ class ServedModels:
         """
         settings = dataclasses.replace(
             core_options(options),
-            device_factory=FakeDevices(self._begin_batch),
+            device_factory=FakeDevices(self._begin_batch, step_seconds=self._step_s),
             run_in_thread=at_once,
             text_in_thread=at_once,
         )
@@ -245,7 +252,8 @@ async def serve_models(
     Args:
       models: Functions and classes with the decorator `tritrio.model`, model repositories, or
         directories of one model.
-      execution_s: What an execution takes, in virtual seconds.
+      execution_s: What an execution takes, in virtual seconds; as a number, also what a step of a
+        model that generates text takes.
       options: Fields of `ServerOptions`; addresses and ports mean nothing.
 
     Yields:
