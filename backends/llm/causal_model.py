@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
+from ...memory.kv_slots import KV_BLOCK_TOKENS
 from ...protocol.errors import ErrorCode, FailureReason, RequestError, invalid_argument
 from ...protocol.tensors import Array
 from .settings import LlmSettings
@@ -88,7 +89,10 @@ def tokens_per_row(settings: LlmSettings, context: int | None, token_bytes: int)
     if not token_bytes:
         return context
     budget_bytes = settings.kv_cache_memory_bytes or KV_DEFAULT_BYTES_MAX
-    return max(2, min(context, budget_bytes // (token_bytes * settings.max_num_seqs)))
+    tokens = budget_bytes // (token_bytes * settings.max_num_seqs)
+    if tokens > KV_BLOCK_TOKENS:
+        tokens -= tokens % KV_BLOCK_TOKENS  # a part of a block is charged as a whole one
+    return max(2, min(context, tokens))
 
 
 def model_fault(message: str) -> RequestError:

@@ -64,13 +64,13 @@ class StepPlanner:
 
     @property
     def running(self) -> int:
-        """Sequences with a row, paused ones included."""
-        return len(self._rows.holders)
+        """Sequences with a row, without paused ones."""
+        return sum(sequence.runs for sequence in self._rows.holders.values())
 
     @property
     def waiting(self) -> int:
-        """Sequences without a row."""
-        return len(self._rows.waiting)
+        """Sequences without a row, without paused ones."""
+        return sum(not sequence.paused for sequence in self._rows.waiting)
 
     @property
     def paused(self) -> int:

@@ -109,7 +109,7 @@ class Crowd:
         self.check_bytes()
         if plan is None:
             # Nobody who could go on is left standing.
-            assert planner.paused == planner.running + planner.waiting
+            assert planner.running == planner.waiting == 0
             return
         result = model.step(plan)
         for _ in range(self._random.randrange(3)):

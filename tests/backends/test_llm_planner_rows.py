@@ -100,7 +100,7 @@ def test_one_that_goes_on_is_not_held_up_by_a_paused_one_that_came_before() -> N
     engine.steps(17)
     assert row_of(engine, 2) == 1
     assert engine.planner.preemptions == 1
-    assert engine.planner.waiting == 1
+    assert (engine.planner.running, engine.planner.waiting, engine.planner.paused) == (1, 0, 1)
 
 
 def test_where_every_row_has_its_bytes_long_prompts_do_not_wait_for_more() -> None:
@@ -118,7 +118,8 @@ def test_paused_sequences_do_not_keep_every_row_for_ever() -> None:
     engine.planner.pause(2)
     engine.run()
     assert engine.finished() == [3]
-    assert (engine.planner.running, engine.planner.waiting) == (1, 1)
+    assert engine.planner.preemptions == 1
+    assert (engine.planner.running, engine.planner.waiting, engine.planner.paused) == (0, 0, 2)
 
 
 def test_what_is_cached_of_a_prompt_is_not_computed_again() -> None:

@@ -114,6 +114,7 @@ def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         ("{}", CONTEXT, 8 * CONTEXT * TOKEN_BYTES),
         ('{"max_model_len": 20, "max_num_seqs": 2}', 20, 2 * 32 * TOKEN_BYTES),
         (f'{{"kv_cache_memory_bytes": {8 * 10 * TOKEN_BYTES}}}', 10, 80 * TOKEN_BYTES),
+        (f'{{"kv_cache_memory_bytes": {8 * 22 * TOKEN_BYTES}}}', 16, 176 * TOKEN_BYTES),
         (f'{{"kv_cache_memory_bytes": {40 * TOKEN_BYTES}, "max_model_len": 30}}', 30, 40 * 512),
     ],
 )
