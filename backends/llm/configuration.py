@@ -68,7 +68,7 @@ def check_config(config: ModelConfig) -> None:
     if config.sequence_batching is not None:
         raise _fault(config, "expected no sequence_batching, since each request is a sequence")
     if config.model_warmup:
-        raise _fault(config, "expected no model_warmup, since the model reads a token as it loads")
+        raise _fault(config, "expected no model_warmup, since the model takes no batches")
     _check_tensors(config, "input", config.input, INPUTS)
     _check_tensors(config, "output", config.output, OUTPUTS)
     for tensor in config.input:
