@@ -234,7 +234,8 @@ class LlmSlot:
 
     def _received(self) -> None:
         self._responses_waiting -= 1
-        if self._paused and self._responses_waiting < RESPONSES_WAITING_MAX:
+        expired = self._scope.cancel_called
+        if self._paused and not expired and self._responses_waiting < RESPONSES_WAITING_MAX:
             self._paused = False
             self._scope.deadline = inf
             for sequence_id in self._running:

@@ -231,6 +231,20 @@ async def test_a_reader_that_takes_nothing_is_given_up(autojump_clock: MockClock
         assert served.statistics.fail.count == 1
 
 
+async def test_a_reader_that_is_given_up_as_it_reads_again_is_told_why(
+    autojump_clock: MockClock,
+) -> None:
+    full_s = 4 * TOKEN_S + RESPONSES_WAITING_MAX * STEP_S
+    for _ in range(16):  # whoever has the first turn
+        async with serving_llm() as served:
+            late = served.submit(llm_request("late", sampling={"max_tokens": 200}))
+            await trio.sleep(full_s + STALLED_MAX_S)
+            await late.read()
+            assert late.error is not None
+            assert "taken no response" in late.error.message
+            assert served.statistics.llm.cancelled[CancelReason.SLOW_READER] == 1
+
+
 async def test_responses_that_wait_for_those_of_an_earlier_request_are_not_stalled(
     autojump_clock: MockClock,
 ) -> None:
