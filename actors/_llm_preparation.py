@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 from ..backends.llm.guides import Guides
-from ..backends.llm.steps import CompiledGuide
+from ..backends.llm.steps import CompiledGuide, EngineLimits
 from ..backends.llm.text import Text
 from ..protocol.errors import PromptTooLongError, invalid_argument
 from ..protocol.llm_codec import read_llm_request
@@ -60,18 +60,19 @@ class TextPreparation:
 
     Args:
       text: The tokenizer.
-      tokens_max: Most tokens of a text and its prompt.
+      limits: Of the model.
       run_in_thread: Does what takes long.
     """
 
     def __init__(
         self,
         text: Text,
-        tokens_max: int,
+        limits: EngineLimits,
         run_in_thread: RunInThread,
     ) -> None:
         self._text = text
-        self._tokens_max = tokens_max
+        self._tokens_max = limits.tokens_per_row
+        self._vocabulary_size = limits.vocabulary_size
         self._guides = Guides(text)
         self._run_in_thread = run_in_thread
 
@@ -83,7 +84,7 @@ class TextPreparation:
         """
         text = self._text
         llm = read_llm_request(request)
-        params = parse_sampling_params(llm.sampling, vocabulary_size=text.vocabulary_size)
+        params = parse_sampling_params(llm.sampling, vocabulary_size=self._vocabulary_size)
         prompt = await self._tokens(llm)
         guide = None
         if params.guide is not None:
@@ -101,25 +102,27 @@ class TextPreparation:
         )
 
     async def _tokens(self, llm: LlmRequest) -> tuple[int, ...]:
+        tokens_max = self._tokens_max
         if llm.tokens is not None:
-            return self._checked(llm.tokens)
-        characters, tokens_max = len(llm.text), self._tokens_max
+            if len(llm.tokens) > tokens_max:
+                raise PromptTooLongError(
+                    f"expected a prompt of at most {tokens_max} tokens, got {len(llm.tokens)}"
+                )
+            return self._known(llm.tokens)
+        characters = len(llm.text)
         if characters > tokens_max * PROMPT_CHARACTERS_PER_TOKEN_MAX:
             raise PromptTooLongError(
                 f"expected a prompt that fits into {tokens_max} tokens, got one of {characters} "
                 "characters"
             )
         if characters <= PROMPT_INLINE_CHARACTERS_MAX:
-            return tuple(self._text.encode(llm.text))
-        return tuple(await self._run_in_thread(self._text.encode, llm.text))
+            return self._known(tuple(self._text.encode(llm.text)))
+        return self._known(tuple(await self._run_in_thread(self._text.encode, llm.text)))
 
-    def _checked(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        count = self._text.vocabulary_size
-        if len(tokens) > self._tokens_max:
-            raise PromptTooLongError(
-                f"expected a prompt of at most {self._tokens_max} tokens, got {len(tokens)}"
-            )
-        highest = max(tokens)
+    def _known(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the tokens, checked: the tokenizer may have some that the model has not."""
+        count = self._vocabulary_size
+        highest = max(tokens, default=0)
         if highest >= count:
             raise invalid_argument(
                 f"expected tokens below {count}, the size of the vocabulary, got {highest}"

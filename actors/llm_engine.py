@@ -86,7 +86,7 @@ class LlmEngine:
         self._surroundings = SlotSurroundings(
             name=name,
             sequences=self,
-            preparation=TextPreparation(model.text, model.limits.tokens_per_row, run_in_thread),
+            preparation=TextPreparation(model.text, model.limits, run_in_thread),
             text=model.text,
             completion=completion,
             statistics=self._statistics,
@@ -259,7 +259,7 @@ class LlmEngine:
         gauges.kv_used_bytes = planner.kv_used_bytes
         gauges.kv_cached_bytes = planner.kv_cached_bytes
         gauges.kv_budget_bytes = planner.kv_budget_bytes
-        gauges.kv_capacity_tokens = limits.rows * limits.tokens_per_row
+        gauges.kv_capacity_tokens = limits.capacity_tokens
         while self._preemptions < planner.preemptions:
             self._preemptions += 1
             self._statistics.record_preemption()

@@ -249,6 +249,14 @@ class EngineLimits:
     vocabulary_size: int
     prefill_tokens_min: int = 1
 
+    @property
+    def capacity_tokens(self) -> int:
+        """Most tokens that there can be state of, all sequences together."""
+        tokens = self.rows * self.tokens_per_row
+        if self.kv_bytes_per_token:
+            tokens = min(tokens, self.kv_budget_bytes // self.kv_bytes_per_token)
+        return tokens
+
 
 @runtime_checkable
 class GeneratesTokens(Protocol):

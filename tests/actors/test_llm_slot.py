@@ -187,6 +187,15 @@ async def test_what_cannot_be_generated_is_refused_with_the_reason(
         assert later.text == alone("c", 8)
 
 
+async def test_a_prompt_of_tokens_that_the_model_does_not_have_is_refused(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving_llm(vocabulary_size=10) as served:
+        assert "tokens below 10" in await refused(served, "az")
+        assert "tokens below 10" in await refused(served, "a", sampling={"stop_token_ids": [10]})
+        assert (await served.submit_and_read("a")).error is None
+
+
 async def slowly(job: Callable[[*Ts], T], /, *args: *Ts) -> T:
     """Do what takes a second on a thread."""
     await trio.sleep(1)

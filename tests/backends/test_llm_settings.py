@@ -124,6 +124,7 @@ def test_sequences_are_as_long_as_model_and_memory_allow(
     limits = open_instance(write_tiny(tmp_path, settings=settings)).limits
     assert limits.tokens_per_row == tokens
     assert limits.kv_budget_bytes == budget_bytes
+    assert limits.capacity_tokens == min(tokens * limits.rows, budget_bytes // TOKEN_BYTES)
 
 
 @pytest.mark.parametrize(
