@@ -27,6 +27,8 @@ GROWTH_MAX_BYTES = 48 * 1024 * 1024
 """Allocator noise of a Python process under load, and state that is kept for prompts."""
 IN_TIME_MIN = 0.25
 """Part of the clients that left before their text's end; with fewer the run shows little."""
+FOR_NOBODY_MAX = 0.4
+"""Part of the texts in rows that come to their end before the server can know that nobody waits."""
 
 
 def get(url: str, data: bytes | None = None) -> bytes:
@@ -126,9 +128,13 @@ def written_traces(server: ServerProcess, file: Path) -> list[TracedEnd]:
 
 
 def check_counts(
-    server: ServerProcess, left: Sequence[Left], traces: Sequence[TracedEnd], faults: list[str]
+    server: ServerProcess,
+    left: Sequence[Left],
+    texts: int,
+    traces: Sequence[TracedEnd],
+    faults: list[str],
 ) -> None:
-    """That each request is counted once, for what became of it."""
+    """That each request is counted once, for what became of it; `texts` were read to their end."""
     model = counted(server)
     ends, llm = model["inference_stats"], model["llm_stats"]
     success, failure = ends["success"]["count"], ends["fail"]["count"]
@@ -146,6 +152,13 @@ def check_counts(
     ):  # fmt: skip
         if wanted != got:
             faults.append(f"expected {wanted} {what}, got {got}")
+    by_seed = {each.seed: each for each in traces}
+    found = [(each, by_seed[each.wanted.seed]) for each in left if each.wanted.seed in by_seed]
+    ended = sum(trace.end_ns < each.left_ns for each, trace in found)
+    in_rows = sum(trace.computed for _, trace in found) - ended
+    for_nobody = success - texts - ended
+    if for_nobody > in_rows * FOR_NOBODY_MAX:
+        faults.append(f"expected texts to be cancelled, got {for_nobody} of {in_rows} whole")
     seen = Counter(each.seed for each in traces)
     for each in left:
         times = seen[each.wanted.seed]
