@@ -44,6 +44,11 @@ HISTOGRAMS: Final[tuple[tuple[str, str, Callable[[LlmStatistics], Histogram]], .
         "Seconds of a step of the engine",
         lambda counted: counted.step,
     ),
+    (
+        "tritrio_llm_cancellation_release_seconds",
+        "Seconds from the cancellation of a request to the first step without it",
+        lambda counted: counted.release,
+    ),
 )
 
 COUNTERS: Final[Families[LlmStatistics]] = (

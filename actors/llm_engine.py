@@ -96,6 +96,7 @@ class LlmEngine:
         self._by_sequence: dict[int, LlmSlot] = {}
         self._unadmitted: dict[int, LlmSlot] = {}
         self._unsettled: set[LlmSlot] = set()
+        self._cancellations_s: list[float] = []  # since the last plan
         self._ids = count(1)
         self._rests = True
         self._closed = False
@@ -179,7 +180,9 @@ class LlmEngine:
 
     async def _serve(self) -> None:
         while True:
-            plan = self._planner.plan(trio.current_time())
+            now_s = trio.current_time()
+            plan = self._planner.plan(now_s)
+            self._count_releases(now_s)
             self._note_admissions()
             self._set_gauges()
             if plan is not None:
@@ -227,6 +230,11 @@ class LlmEngine:
         while self._unsettled:
             await self._all_settled.wait()
         await trio.lowlevel.checkpoint()
+
+    def _count_releases(self, now_s: float) -> None:
+        for cancelled_s in self._cancellations_s:
+            self._statistics.record_release(now_s - cancelled_s)
+        self._cancellations_s.clear()
 
     def _note_admissions(self) -> None:
         for sequence_id, slot in list(self._unadmitted.items()):
@@ -286,6 +294,10 @@ class LlmEngine:
         self._unadmitted.pop(sequence_id, None)
         self._by_sequence.pop(sequence_id, None)
         self._work.set()
+
+    def cancelled(self, at_s: float) -> None:
+        """Note since when nobody waits for texts that are removed."""
+        self._cancellations_s.append(at_s)
 
     def pause(self, sequence_id: int) -> None:
         """Let a text rest from the next step on."""

@@ -53,6 +53,9 @@ class Sequences(Protocol):
     def remove(self, sequence_id: int) -> None:
         """End a text; its state is free for the next step."""
 
+    def cancelled(self, at_s: float) -> None:
+        """Note since when nobody waits for texts that are removed."""
+
     def pause(self, sequence_id: int) -> None:
         """Let a text rest from the next step on."""
 
@@ -225,8 +228,10 @@ class LlmSlot:
         if self._ended:
             return
         now_s = trio.current_time()
-        expired = now_s >= self.infer.reply.expires_s
-        reason = CancelReason.DEADLINE if expired else CancelReason.CLIENT
+        expires_s = self.infer.reply.expires_s
+        reason = CancelReason.DEADLINE if now_s >= expires_s else CancelReason.CLIENT
+        if self._running:
+            self._sequences.cancelled(min(now_s, expires_s))
         self._statistics.record_cancellation(reason)
         self._completion.count_unanswered(self.infer, self._since_s(), now_s)
         self._end()

@@ -102,6 +102,8 @@ class LlmStatistics:
       queue: Seconds from the arrival of a request to the admission of each text to a row.
       request: Seconds from the arrival of a request to the end of each text that was finished.
       step: Seconds of each step.
+      release: Seconds from when it was known that nobody waits for a request to the first step
+        without it.
       prompt_tokens: Tokens of prompts that were admitted.
       cached_tokens: Those of them whose state was there already.
       output_tokens: Tokens that were generated, those included that end a text.
@@ -129,6 +131,7 @@ class LlmStatistics:
         "prefill",
         "prompt_tokens",
         "queue",
+        "release",
         "request",
         "sample",
         "step",
@@ -140,6 +143,7 @@ class LlmStatistics:
         self.queue = Histogram(REQUEST_BUCKETS_S)
         self.request = Histogram(REQUEST_BUCKETS_S)
         self.step = Histogram(TOKEN_BUCKETS_S)
+        self.release = Histogram(TOKEN_BUCKETS_S)
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.output_tokens = 0
@@ -188,6 +192,10 @@ class LlmStatistics:
     def record_cancellation(self, reason: CancelReason) -> None:
         """Count a request that ended before its texts."""
         self.cancelled[reason] += 1
+
+    def record_release(self, since_cancellation_s: float) -> None:
+        """Count that a step is planned for others with what a cancelled request had."""
+        self.release.observe(since_cancellation_s)
 
     def record_preemption(self) -> None:
         """Count a text that gave its row back for others."""

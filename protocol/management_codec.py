@@ -168,6 +168,7 @@ def _llm_statistics(counted: LlmStatistics) -> dict[str, Any]:
         "queue": _total(counted.queue),
         "request": _total(counted.request),
         "step": _total(counted.step),
+        "release": _total(counted.release),
         "prefill": _duration(counted.prefill),
         "decode": _duration(counted.decode),
         "sample": _duration(counted.sample),

@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,19 @@ def metrics(server: ServerProcess, name: str) -> dict[str, float]:
     text = get(f"{HOST}:{server.metrics_port}/metrics").decode()
     found = re.findall(rf"^({name}.*) (\S+)$", text, re.MULTILINE)
     return {labelled: float(value) for labelled, value in found}
+
+
+def longest_s(server: ServerProcess, family: str) -> float:
+    """The upper bound of the last bucket of a histogram that is not empty."""
+    buckets = metrics(server, f"{family}_bucket")
+    most = max(buckets.values())
+    full = [name for name, count in buckets.items() if count == most]
+    return min(float(bound) for bound in re.findall(r'le="([^"]*)"', " ".join(full)))
+
+
+def mean_ms(total: Mapping[str, int]) -> float:
+    """The mean of what the statistics have as a count and nanoseconds."""
+    return total["ns"] / max(total["count"], 1) / 1e6
 
 
 def pending(server: ServerProcess) -> float:
@@ -188,8 +201,8 @@ def check_times(
             where = "in a row" if trace.computed else "in a queue"
             for row in ("all", each.way, each.wanted.face, f"left: {each.point}", where):
                 rows[row].append(took_ms)
-    step = counted(server)["llm_stats"]["step"]
-    step_ms = step["ns"] / max(step["count"], 1) / 1e6
+    llm = counted(server)["llm_stats"]
+    step_ms = mean_ms(llm["step"])
     cancelled = len(rows["all"])
     print(
         f"{len(left)} clients left: {unheard} before the server had their requests,"
@@ -208,14 +221,10 @@ def check_times(
             )
     if cancelled < len(left) * IN_TIME_MIN:
         faults.append(f"expected more clients to leave in between, got {cancelled} of {len(left)}")
-    buckets = metrics(server, "tritrio_llm_step_duration_seconds_bucket")
-    bounds = [
-        float(bound)
-        for name, count in buckets.items()
-        if count == step["count"]
-        for bound in re.findall(r'le="([^"]*)"', name)
-    ]
-    print(
-        f"{step['count']} steps of {step_ms:.2f} ms, the longest at most {min(bounds) * 1e3:g} ms;"
-        f" load of the machine {os.getloadavg()[0]:.1f}"
-    )
+    for what, name, family in (
+        ("steps", "step", "tritrio_llm_step_duration_seconds"),
+        ("releases known to the server", "release", "tritrio_llm_cancellation_release_seconds"),
+    ):
+        most_ms = longest_s(server, family) * 1e3
+        print(f"{llm[name]['count']} {what}: {mean_ms(llm[name]):.2f} ms, at most {most_ms:g} ms")
+    print(f"load of the machine {os.getloadavg()[0]:.1f}")

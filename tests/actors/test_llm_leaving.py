@@ -111,6 +111,25 @@ async def test_an_answer_whose_client_leaves_before_it_takes_it_is_a_success(
         assert (statistics.success.count, statistics.fail.count) == (1, 0)
 
 
+async def test_the_rest_of_the_step_under_way_counts_as_the_time_of_a_release(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving_llm(rows=1) as served:
+        leaver = served.submit(llm_request("leaver", sampling={"max_tokens": 100}))
+        other = served.submit(llm_request("other"))
+        for _ in range(3):
+            await leaver.read_one()
+        await trio.sleep(STEP_S / 4)
+        other.reply.close()  # it waits for a row
+        await trio.sleep(STEP_S / 4)
+        leaver.reply.close()
+        await trio.sleep(STEP_S)
+        release = served.statistics.llm.release
+        assert (sum(release.counts), release.sum) == (2, STEP_S * 5 / 4)
+        await served.submit_and_read("third")
+        assert sum(release.counts) == 2  # whoever gets all has cancelled nothing
+
+
 async def test_clients_that_leave_make_room_for_others(autojump_clock: MockClock) -> None:
     """Seats are free as well: more leave than there are."""
     async with serving_llm(rows=1) as served:

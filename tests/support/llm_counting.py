@@ -20,6 +20,7 @@ def counted_llm() -> LlmStatistics:
     counted.record_fault()
     counted.record_cancellation(CancelReason.CLIENT)
     counted.record_cancellation(CancelReason.CLIENT)
+    counted.record_release(0.03125)
     counted.record_preemption()
     counted.record_step(4_000_000, prefill_ns=3_000_000, decode_ns=0, sample_ns=500_000)
     for index in range(2):
