@@ -22,6 +22,7 @@ from tests.testing_plugin.models import (
 )
 from tritrio import ErrorCode, RequestError
 from tritrio.memory.cache_config import parse_cache_config
+from tritrio.protocol.requests import Parameters
 from tritrio.server import StartError
 from tritrio.testing import ExecutedBatch
 
@@ -59,7 +60,7 @@ async def test_steps_of_a_model_that_generates_text_take_as_long_as_executions(
     directory = write_tiny(tmp_path).model_directory
     (directory / "config.pbtxt").write_text('backend: "llm"')
     async with serve_models(directory, execution_s=0.25) as served:
-        parameters = {"max_tokens": 3, "temperature": 0.0}
+        parameters: Parameters = {"max_tokens": 3, "temperature": 0.0}
         inputs = {"text_input": ["w1 w2"], "stream": [True]}
         call = served.at(0.5, inputs, parameters=parameters)
         later = served.at(2.0, inputs, parameters=parameters)
