@@ -126,7 +126,7 @@ class LlmInstance:
             try:
                 logits = model.prefill(prefill)
             except RequestError as error:
-                sampled.faults[prefill.sequence_id] = self._named(error.message)
+                sampled.faults[prefill.sequence_id] = SequenceFault(self._named(error.message))
                 continue
             if prefill.samples:
                 sampled.add(logits, [prefill.sequence_id])

@@ -238,7 +238,7 @@ def test_a_prompt_that_the_model_cannot_read_fails_alone(
         prefills=(bad, generating.prefill(2)),
     )
     assert list(result.faults) == [1]
-    assert re.fullmatch(r"model 'm': ONNX Runtime failed: .*Gather.*", result.faults[1])
+    assert re.fullmatch(r"model 'm': ONNX Runtime failed: .*Gather.*", result.faults[1].reason)
     assert "Gather" in capfd.readouterr().err
     generating.go_on(0, 2, steps=STEPS - 2)
     assert generating.text(0) == alone[0]

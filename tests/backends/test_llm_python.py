@@ -126,7 +126,7 @@ def test_a_class_that_fails_in_a_step_is_told_what_was_expected(
 ) -> None:
     instance = open_instance(write_python(tmp_path, COUNTING.replace(old, new)))
     result = instance.step(StepPlan(prefills=(Prefill(3, 0, (1, 2), 0, samples=False),)))
-    assert re.match(f"model 'm'.*{message}", result.faults[3])
+    assert re.match(f"model 'm'.*{message}", result.faults[3].reason)
 
 
 def test_a_real_model_says_how_words_are_spoken(tmp_path: Path) -> None:
