@@ -29,6 +29,8 @@ FACES: Final = (
 )
 GRPC: Final = "ModelStreamInfer"
 POINTS: Final = ("sending", "at once", "any time", "prompt", "a token", "last token", "unread")
+AT_TOKENS: Final = POINTS[-3:]
+"""Those behind some token of a stream."""
 WAYS: Final = ("FIN", "RST")
 GRPC_WAYS: Final = ("RST_STREAM", "deadline", *WAYS)
 SMALL_WINDOW_BYTES: Final = 600
@@ -262,7 +264,7 @@ class Leaver:
             data = data[: self._random.randrange(len(data))]
         client.send(data)
         heard = False
-        if wanted.streams and point in ("a token", "last token", "unread"):
+        if wanted.streams and point in AT_TOKENS:
             try:
                 for _ in range(self._tokens(wanted, point)):
                     if not heard:
@@ -295,7 +297,9 @@ class Leaver:
                     call.stream_id, data[: self._random.randrange(len(data))], end=False
                 )
             else:
-                call.send(wanted.grpc_message(), end=self._random.random() < 0.5)
+                # A stream that may go on has no end, and there may be fewer responses than tokens.
+                ends = point in AT_TOKENS or self._random.random() < 0.5
+                call.send(wanted.grpc_message(), end=ends)
             if timeout:
                 await self._expire(call)
                 left_ns = begun_ns + timeout_ms * 1_000_000
@@ -318,7 +322,7 @@ class Leaver:
     async def _wait_grpc(
         self, call: Call, wanted: Ask, point: str, reading: trio.CancelScope
     ) -> None:
-        if point in ("a token", "last token", "unread"):
+        if point in AT_TOKENS:
             await call.received(self._tokens(wanted, point))
         if point == "unread":
             reading.cancel()
