@@ -19,6 +19,10 @@ from .steps import GuideFaultError, SequenceFault, SequenceStart, TokenChoice
 
 TEMPERATURE_MIN: Final = 1e-5
 """Below, the most likely token is taken: nothing else has a probability worth mentioning."""
+EXTREME: Final = 1e30
+"""Temperatures and penalties above it, or below its inverse, are as this one: so no logit that they
+divide or multiply becomes something that is no number."""
+_LOGIT_MAX: Final = np.finfo(np.float32).max
 _SEED_MASK: Final = 2**128 - 1
 
 
@@ -162,7 +166,7 @@ class _Sequence:
         """Return a random token, by temperature and the cuts."""
         params = self._params
         scaled = logits - highest
-        scaled /= np.float32(params.temperature)
+        scaled /= np.float32(min(params.temperature, EXTREME))
         tokens = np.arange(0)  # what is left, once something is cut
         if params.min_p > 0:
             tokens = np.flatnonzero(scaled >= log(params.min_p))
@@ -229,8 +233,9 @@ class _Penalties:
         tokens = self._tokens[: len(self._places)]
         counts = self._counts[: len(self._places)]
         values = logits[tokens]
-        penalty = np.float32(params.repetition_penalty)
+        penalty = np.float32(min(max(params.repetition_penalty, 1 / EXTREME), EXTREME))
         values = np.where(values > 0, values / penalty, values * penalty)
+        values = np.minimum(values, _LOGIT_MAX)
         values -= np.float32(params.frequency_penalty) * counts
         values -= np.float32(params.presence_penalty) * (counts > 0)
         logits[tokens] = values

@@ -104,6 +104,19 @@ def test_logits_far_apart_are_drawn_from() -> None:
     assert set(One(2, temperature=1e-5).tokens(20, -3e38, 3e38)) == {1}
 
 
+@pytest.mark.parametrize("cuts", [{}, {"top_k": 2}, {"top_p": 0.9}, {"min_p": 0.1}])
+def test_at_any_temperature_what_may_not_come_does_not(cuts: dict[str, Any]) -> None:
+    one = One(4, temperature=1e308, min_tokens=1000, **cuts)
+    assert set(one.tokens(100, 9.0, 2.0, 1.0, -math.inf)) == {1, 2}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("penalty", [1e-320, 1e-46, 1e-38, 1e38, 1e308])
+def test_any_repetition_penalty_leaves_a_choice(penalty: float, temperature: float) -> None:
+    one = One(4, prompt=range(4), repetition_penalty=penalty, temperature=temperature)
+    assert one.token(-1e9, 0.0, 2e9, -math.inf) in {1, 2}
+
+
 def test_impossible_tokens_are_never_drawn() -> None:
     assert set(One(4).tokens(50, -math.inf, 1, -math.inf, 1)) == {1, 3}
 
