@@ -264,7 +264,7 @@ def _nucleus(weights: Array, part: float) -> Array:
     """Return the indices of the fewest highest weights that make up `part` of all, ascending."""
     total = weights.sum(dtype=np.float64)
     # All others together are no more than what may be left out, so none of them is needed.
-    candidates = weights[weights > total * (1 - part) / len(weights)]
+    candidates = weights[weights >= total * (1 - part) / len(weights)]
     candidates.sort()
     descending = candidates[::-1]
     count = int(descending.cumsum(dtype=np.float64).searchsorted(part * total)) + 1

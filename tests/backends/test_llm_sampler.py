@@ -143,6 +143,11 @@ def test_top_p_keeps_the_first_of_equal_ones() -> None:
     check_distribution(One(4, top_p=0.5).tokens(2000, 1, 1, 1, 1), [0.5, 0.5, 0, 0])
 
 
+def test_the_smallest_top_p_keeps_one_of_equal_ones() -> None:
+    for cuts in ({}, {"top_k": 1}, {"min_p": 1.0}):
+        assert set(One(3, top_p=1e-300, **cuts).tokens(20, 2.0, 2.0, 2.0)) == {0}
+
+
 def test_min_p_is_a_part_of_the_highest() -> None:
     logits = logs(0.5, 0.26, 0.24)
     check_distribution(One(3, min_p=0.5).tokens(4000, *logits), [0.5 / 0.76, 0.26 / 0.76, 0])
