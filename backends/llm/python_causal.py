@@ -74,6 +74,8 @@ class PythonCausalModel:
 
     def _number(self, name: str, least: int, most: int, default: int | None = None) -> int:
         value = getattr(self._model, name, default)
+        if isinstance(value, np.integer):  # a part of the shape of weights, for example
+            value = int(value)
         if type(value) is not int or (value != default and not least <= value <= most):
             raise invalid_argument(
                 f"expected {self._class_name} to have an attribute {quoted(name)}, a whole number "

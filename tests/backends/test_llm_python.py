@@ -92,6 +92,13 @@ def test_without_copy_nothing_is_shared_and_the_class_may_have_another_name(tmp_
     assert not instance.limits.prefix_caching
 
 
+def test_numbers_may_be_numpys_and_no_copy_is_none(tmp_path: Path) -> None:
+    code = COUNTING.replace("size = 64", "size = np.int64(64)").replace("def copy", "def other")
+    limits = open_instance(write_python(tmp_path, f"{code}\n    copy = None\n")).limits
+    assert type(limits.vocabulary_size) is int
+    assert not limits.prefix_caching
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
