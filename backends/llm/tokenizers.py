@@ -128,7 +128,8 @@ class TokenizerText:
         """
         clean = text.encode("utf-8", "replace").decode()
         try:
-            tokens: list[int] = self._tokenizer.encode(clean).ids
+            # The call for one text would hold up all other threads of Python meanwhile.
+            tokens: list[int] = self._tokenizer.encode_batch_fast([clean])[0].ids
         except Exception as error:  # the library has no class of its own
             raise invalid_argument(
                 f"the model's tokenizer cannot write the text: {error}"

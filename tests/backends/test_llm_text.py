@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -133,6 +136,19 @@ def test_tokens_that_do_not_exist_have_no_text() -> None:
 def test_what_is_no_unicode_is_replaced_in_prompts() -> None:
     text = TEXTS[byte_level]
     assert text.decode(text.encode("a\ud800b")) == "a?b"
+
+
+@pytest.mark.slow
+def test_a_long_prompt_does_not_hold_up_other_threads() -> None:
+    text = TokenizerText(byte_level())
+    ticks = [perf_counter()]
+    with ThreadPoolExecutor(1) as pool:
+        tokens = pool.submit(text.encode, "\U0001f984" * 100_000)
+        while not tokens.done():
+            ticks.append(perf_counter())
+        assert len(tokens.result()) > 100_000
+    pauses_s = [after - before for before, after in pairwise(ticks)]
+    assert max(pauses_s) < sum(pauses_s) / 2
 
 
 def test_a_text_that_a_vocabulary_cannot_write_is_refused() -> None:
