@@ -34,8 +34,9 @@ LEXER_STATES: Final = 100_000
 """States of what recognises words; each takes 1 to 2 KB."""
 MASK_ITEMS: Final = 10_000
 """Ways to read a text that are looked into for one token; grammars made for it take some 0.1 s."""
-ROW_ITEMS: Final = 1000
-"""Ways to read a text so far; a JSON schema with 250 optional members has so many."""
+ROW_ITEMS: Final = 2000
+"""Ways to read a text so far; a JSON schema with 500 optional members has so many, and the longest
+list of choices half of it."""
 BLANKS_MAX: Final = 32
 """Blanks in one place of JSON: enough to indent it, and small models end their texts at some time,
 which otherwise may drift off into blanks."""
@@ -99,9 +100,16 @@ class Guides:
             raise _fault(guide, str(fault)) from None
         matcher = llguidance.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
         if not matcher.is_error():
-            matcher.compute_bitmask()  # the most expensive one, whose findings all texts share
+            # The most expensive one, whose findings all texts share.
+            bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         if matcher.is_error():
             raise _fault(guide, matcher.get_error())
+        # What is too large to be followed shows with the first token.
+        trial = matcher.deep_copy()
+        trial.consume_token(int(np.unpackbits(bits, bitorder="little").argmax()))
+        trial.compute_bitmask()
+        if trial.is_error():
+            raise _fault(guide, trial.get_error())
         return _Compiled(matcher, self._text.vocabulary_size)
 
 

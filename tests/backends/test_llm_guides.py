@@ -19,6 +19,7 @@ from tritrio.backends.llm.steps import GuideFaultError, SequenceStart
 from tritrio.backends.llm.tokenizers import TokenizerText
 from tritrio.protocol.errors import ErrorCode, RequestError
 from tritrio.protocol.sampling_params import Guide, GuideKind, SamplingParams
+from tritrio.protocol.sampling_request import CHOICES_MAX
 
 WORDS = ['"}', '":', "tr", "ue", "ab", "ye", "es", "yes", "\u0120\u0120", "Ã¤", '","', "12"]
 SCHEMA = {
@@ -143,6 +144,16 @@ def test_a_text_follows_its_grammar(source: str) -> None:
         assert re.fullmatch("a[0-9]{2}b", drawn(Guide(GuideKind.GRAMMAR, source), seed))
 
 
+def test_there_may_be_many_choices() -> None:
+    choices = [f"{number} is one of many" for number in range(CHOICES_MAX)]
+    assert drawn(Guide(GuideKind.CHOICE, json.dumps(choices)), 1) in choices
+
+
+def test_an_expression_that_grows_too_large_is_refused_at_once() -> None:
+    with pytest.raises(RequestError, match="too many expressions"):
+        GUIDES.compile(Guide(GuideKind.REGEX, "(a?){5000}a{5000}"))
+
+
 def test_an_end_token_may_come_only_when_the_text_is_complete() -> None:
     guide = Guide(GuideKind.REGEX, "ab+")
     assert allowed(guide) == {"a"}  # and not "ab", which is no way to write what must come
@@ -231,11 +242,18 @@ def test_what_no_text_can_be_held_to_is_refused(kind: GuideKind, source: str, me
 
 
 def test_a_grammar_with_too_many_readings_fails_the_text() -> None:
-    rules = [f'r{i}: "a" r{i * 7 % 400} | "a" r{i * 3 % 400} | "b"' for i in range(400)]
-    source = "\n".join([f"start: {' | '.join(f'r{i}' for i in range(400))}", *rules])
-    state = GUIDES.compile(Guide(GuideKind.GRAMMAR, source)).start()
+    rules = [f'r{i}: "a" r{i * 7 % 900} | "a" r{i * 3 % 900} | "b"' for i in range(900)]
+    source = "\n".join([f"start: {{BEGIN}}({' | '.join(f'r{i}' for i in range(900))})", *rules])
+    with pytest.raises(RequestError, match="Current row has"):
+        GUIDES.compile(Guide(GuideKind.GRAMMAR, source.replace("{BEGIN}", "")))
+    state = GUIDES.compile(
+        Guide(GuideKind.GRAMMAR, source.replace("{BEGIN}", "/[xy]{5}/ "))
+    ).start()
+    *begin, last = TEXT.encode("xyxyx")
+    for token in begin:
+        state.advance(token)
     with pytest.raises(GuideFaultError, match="Current row has"):
-        state.advance(TEXT.encode("a")[0])
+        state.advance(last)
 
 
 def test_a_grammar_with_too_many_first_tokens_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
