@@ -120,6 +120,7 @@ class OpenAiContext:
 
 def failed(error: OpenAiError | RequestError) -> HttpResponse:
     """Return the answer that reports why a call failed."""
+    error.with_traceback(None)  # its frames hold the request, and the request holds it
     if isinstance(error, RequestError):
         error = from_request_error(error)
     return error.response()

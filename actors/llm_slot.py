@@ -166,7 +166,8 @@ class LlmSlot:
             if not self._ended:
                 self._expired()
         except RequestError as error:
-            self.fail(error)
+            # It stays as long as its answer; what its traceback holds may be large.
+            self.fail(error.with_traceback(None))
         except trio.Cancelled:
             self.cut_off()
             raise

@@ -12,6 +12,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.support.http_client import request_bytes
 from tests.support.memory_server import memory_server
 from tests.support.openai_calls import call, chat, complete, events, teach
+from tritrio.actors.http_openai import failed
+from tritrio.protocol.errors import RequestError, invalid_argument
+from tritrio.protocol.openai.errors import OpenAiError
 
 HELLO = [{"role": "user", "content": "Hi|!"}]
 TOOL = {"type": "function", "function": {"name": "weather"}}
@@ -249,6 +252,15 @@ async def test_what_models_cannot_do_is_said(autojump_clock: MockClock, talking:
         answer = await complete(client, "a", model="small")
         assert answer.json["choices"][0]["text"] == "a"
         assert server.counts("talk") == (0, 2, 0)
+
+
+@pytest.mark.parametrize("error", [invalid_argument("why"), OpenAiError(400, "why")])
+def test_a_call_that_failed_lets_its_request_go(error: RequestError | OpenAiError) -> None:
+    with pytest.raises(type(error)) as caught:
+        raise error
+    assert caught.value.__traceback__ is not None
+    assert failed(error).status == 400
+    assert error.__traceback__ is None
 
 
 async def test_the_models_are_those_that_can_be_asked(

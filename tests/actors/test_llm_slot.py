@@ -156,6 +156,7 @@ async def test_what_cannot_be_generated_is_refused_with_the_reason(
         for characters, why in ((64, "64"), (100_000, "100000 characters")):
             reader = await served.submit_and_read("a" * characters)
             assert isinstance(reader.error, PromptTooLongError)
+            assert reader.error.__traceback__ is None  # it would hold the prompt
             assert why in reader.error.message
             assert served.gauges == (0, 0, 0)
         assert "temperature" in await refused(served, "a", sampling={"temperature": -1})
