@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from math import prod
 from typing import final
 
 from ..backends.llm.guides import Guides
@@ -14,7 +15,7 @@ from ..backends.llm.steps import CompiledGuide, EngineLimits
 from ..backends.llm.text import Text
 from ..protocol.errors import PromptTooLongError, invalid_argument
 from ..protocol.llm_codec import read_llm_request
-from ..protocol.llm_tensors import LlmRequest
+from ..protocol.llm_tensors import INPUT_IDS, LlmRequest
 from ..protocol.requests import InferRequest
 from ..protocol.sampling_params import SamplingParams
 from ..protocol.sampling_request import parse_sampling_params
@@ -83,6 +84,7 @@ class TextPreparation:
           RequestError: it cannot be served.
         """
         text = self._text
+        self._check_count(request)
         llm = read_llm_request(request)
         params = parse_sampling_params(llm.sampling, vocabulary_size=self._vocabulary_size)
         prompt = await self._tokens(llm)
@@ -101,14 +103,22 @@ class TextPreparation:
             prefix,
         )
 
+    def _check_count(self, request: InferRequest) -> None:
+        """Refuse too many tokens before they are read, which takes a second if they fill a request.
+
+        Raises:
+          PromptTooLongError: there are more than the model can take.
+        """
+        given = request.inputs.get(INPUT_IDS)
+        if given is not None and (count := prod(given.shape)) > self._tokens_max:
+            raise PromptTooLongError(
+                f"expected a prompt of at most {self._tokens_max} tokens, got {count}"
+            )
+
     async def _tokens(self, llm: LlmRequest) -> tuple[int, ...]:
-        tokens_max = self._tokens_max
         if llm.tokens is not None:
-            if len(llm.tokens) > tokens_max:
-                raise PromptTooLongError(
-                    f"expected a prompt of at most {tokens_max} tokens, got {len(llm.tokens)}"
-                )
             return self._known(llm.tokens)
+        tokens_max = self._tokens_max
         characters = len(llm.text)
         if characters > tokens_max * PROMPT_CHARACTERS_PER_TOKEN_MAX:
             raise PromptTooLongError(

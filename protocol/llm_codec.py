@@ -44,6 +44,10 @@ from .sampling_request import SAMPLING_NAMES, client_json
 from .tensors import Tensor
 from .wording import names_text, quoted, shape_text
 
+SAMPLING_BYTES_MAX: Final = 1 << 20
+"""Bytes of the sampling parameters; more than all of them have together at their largest, however
+they are escaped. They are read on the event loop."""
+
 _RETURNS: Final = (
     (RETURN_FINISH_REASON, "finish_reason"),
     (RETURN_CUMULATIVE_LOGPROB, "cumulative_logprob"),
@@ -81,6 +85,11 @@ def read_llm_request(request: InferRequest) -> LlmRequest:
     sampling = {name: value for name, value in request.parameters.items() if name in SAMPLING_NAMES}
     if SAMPLING_PARAMETERS in inputs:
         document = _bytes(inputs[SAMPLING_PARAMETERS])
+        if len(document) > SAMPLING_BYTES_MAX:
+            raise invalid_argument(
+                f"input '{SAMPLING_PARAMETERS}' may have {SAMPLING_BYTES_MAX} bytes, got "
+                f"{len(document)}"
+            )
         sampling |= parse_object(document, f"input '{SAMPLING_PARAMETERS}'")
     return LlmRequest(
         text=_text(inputs[TEXT_INPUT]) if TEXT_INPUT in inputs else "",

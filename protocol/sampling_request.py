@@ -34,6 +34,9 @@ STOP_TOKENS_MAX: Final = 128
 """Stop tokens of one request; each is compared with every token."""
 GUIDE_CHARACTERS_MAX: Final = 65536
 """Characters of a schema, an expression, a grammar or all choices; each takes time to compile."""
+STRUCTURE_CHARACTERS_MAX: Final = 1 << 20
+"""Characters of JSON in a string; more than the largest guide has, however it is escaped. Whoever
+takes requests in reads it, and others wait meanwhile."""
 CHOICES_MAX: Final = 1024
 """Texts to choose from; a list of more is data and not a choice."""
 
@@ -194,9 +197,14 @@ def _stop(name: str, value: object) -> tuple[str, ...]:
 
 def _structure(name: str, value: object) -> Any:
     """Return a list or an object, also one that came as JSON in a string."""
-    if type(value) is str:
-        return parse_json(value.encode("utf-8", "replace"), f"sampling parameter '{name}'")
-    return value
+    if type(value) is not str:
+        return value
+    if len(value) > STRUCTURE_CHARACTERS_MAX:
+        raise invalid_argument(
+            f"sampling parameter '{name}' may have {STRUCTURE_CHARACTERS_MAX} characters of JSON, "
+            f"got {len(value)}"
+        )
+    return parse_json(value.encode("utf-8", "replace"), f"sampling parameter '{name}'")
 
 
 def _stop_token_ids(name: str, value: object) -> tuple[int, ...]:
@@ -241,8 +249,9 @@ def _guide(name: str, value: object) -> Guide | None:
     for key in members:
         if key not in kinds:
             raise _fault(name, expected, key)
-    if members.get("json_object") is False:
-        del members["json_object"]
+    json_object = GuideKind.JSON_OBJECT.value
+    if json_object in members and not _boolean(f"{name}.{json_object}", members[json_object]):
+        del members[json_object]
     if not members:
         return None
     if len(members) > 1:
@@ -261,7 +270,6 @@ def _guide(name: str, value: object) -> Guide | None:
 
 def _guide_source(name: str, kind: GuideKind, value: object) -> str:
     if kind is GuideKind.JSON_OBJECT:
-        _boolean(name, value)
         return ""
     if kind is GuideKind.JSON_SCHEMA:
         schema = _structure(name, value)

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 
 from tritrio.protocol.errors import ErrorCode, RequestError
 from tritrio.protocol.llm_codec import (
+    SAMPLING_BYTES_MAX,
     llm_outputs,
     llm_request_inputs,
     read_llm_outputs,
@@ -128,6 +129,13 @@ def test_tokens_that_are_none_are_refused() -> None:
 def test_sampling_parameters_that_are_no_object_are_refused(document: str) -> None:
     message = refusal(TEXT, text_tensor("sampling_parameters", [document]))
     assert message.startswith(("input 'sampling_parameters' is not valid JSON", "a JSON object"))
+
+
+def test_sampling_parameters_of_any_size_are_not_read() -> None:
+    document = '{"stop": "' + "a" * SAMPLING_BYTES_MAX + '"}'
+    assert refusal(TEXT, text_tensor("sampling_parameters", [document])) == (
+        f"input 'sampling_parameters' may have 1048576 bytes, got {len(document)}"
+    )
 
 
 def test_inputs_of_another_form_are_refused() -> None:

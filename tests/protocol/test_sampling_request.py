@@ -9,7 +9,7 @@ import pytest
 
 from tritrio.protocol.errors import ErrorCode, RequestError
 from tritrio.protocol.sampling_params import Guide, GuideKind, SamplingParams
-from tritrio.protocol.sampling_request import parse_sampling_params
+from tritrio.protocol.sampling_request import STRUCTURE_CHARACTERS_MAX, parse_sampling_params
 
 
 def refusal(**document: Any) -> str:
@@ -208,6 +208,12 @@ def test_too_many_biases_are_refused() -> None:
     )
 
 
+def test_json_of_any_size_in_a_string_is_not_read() -> None:
+    assert refusal(stop_token_ids="[" + " " * STRUCTURE_CHARACTERS_MAX) == (
+        "sampling parameter 'stop_token_ids' may have 1048576 characters of JSON, got 1048577"
+    )
+
+
 def test_the_least_may_not_be_more_than_the_most() -> None:
     assert "'min_tokens' must be at most 'max_tokens', which is 16" in refusal(min_tokens=17)
     assert parse_sampling_params({"min_tokens": 16}).min_tokens == 16
@@ -223,6 +229,7 @@ def test_the_least_may_not_be_more_than_the_most() -> None:
         ({"grammar": 'start: "a"'}, Guide(GuideKind.GRAMMAR, 'start: "a"')),
         ({"regex": "a", "choice": None, "json_object": False}, Guide(GuideKind.REGEX, "a")),
         ({"json_object": False}, None),
+        ({"json_object": "false"}, None),
         ({}, None),
     ],
 )
