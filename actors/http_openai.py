@@ -7,7 +7,7 @@ model with those is served, whatever it is made with.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias, TypeVar, TypeVarTuple, final
+from typing import Final, TypeAlias, TypeVar, TypeVarTuple, final
 from uuid import uuid4
 
 import orjson
@@ -38,7 +38,7 @@ from ..protocol.wording import quoted
 from ._http_sampling import sample_request
 from ._openai_replies import Replies
 from ._openai_stream import OpenAiStream, take_response
-from .http_api import CODEC_THREADS_MAX, OFFLOAD_BYTES_MIN, HttpMethod
+from .http_api import CODEC_THREADS_MAX, HttpMethod
 from .http_service import Answer
 from .inference import count_refusal, submit
 from .router import Router
@@ -51,6 +51,10 @@ Ts = TypeVarTuple("Ts")
 Forward: TypeAlias = Callable[[HttpRequest], Parameters]
 """Returns the headers of a request that become parameters; may raise `RequestError`."""
 Parse: TypeAlias = Callable[[Buffer], GenerationRequest]
+
+INLINE_BYTES_MAX: Final = 4096
+"""Bodies up to this size are read, and their prompts made, on the event loop: templates and
+tokenizers take about a millisecond for one."""
 
 OWNER = "tritrio"
 """Who owns all models, as far as OpenAI's API is concerned."""
@@ -180,19 +184,21 @@ class OpenAiMethods:
         context = self._context
         try:
             check_coding(request.headers.get(b"content-encoding", b""))
-            inline = len(request.body) < OFFLOAD_BYTES_MIN
+            inline = len(request.body) <= INLINE_BYTES_MAX
             asked = await context.run(parse, request.body, inline=inline)
             version = context.router.table.find(asked.model)
             try:
-                prompts = await self._prompts(asked, version, inline=inline)
+                _check_model(asked, version)
+                infers = await context.run(_infer_requests, asked, version, inline=inline)
                 # It may have been replaced meanwhile, and take no more requests.
                 version = context.router.table.find(asked.model)
                 header = self._header(asked, version)
-                infers = [_infer_request(asked, version, prompt, header.id) for prompt in prompts]
                 answer = _answer(asked, version, header)
             except (OpenAiError, RequestError) as error:
                 count_refusal(version, as_request_error(error), arrived_s)
                 raise
+            for infer in infers:
+                infer.id = header.id
             replies = context.submit_all(request, version, infers, arrived_s)
         except (OpenAiError, RequestError) as error:
             return failed(error)
@@ -212,14 +218,6 @@ class OpenAiMethods:
             replies.close()
             raise
         return stream
-
-    async def _prompts(
-        self, asked: GenerationRequest, version: ModelVersion, *, inline: bool
-    ) -> tuple[Prompt, ...]:
-        _check_model(asked, version)
-        if asked.chat is None:
-            return asked.prompts
-        return (await self._context.run(_rendered, version, asked.chat, inline=inline),)
 
     def _header(self, asked: GenerationRequest, version: ModelVersion) -> Header:
         prefix = "cmpl" if asked.chat is None else "chatcmpl"
@@ -270,6 +268,12 @@ def _check_model(asked: GenerationRequest, version: ModelVersion) -> None:
         )
 
 
+def _infer_requests(asked: GenerationRequest, version: ModelVersion) -> list[InferRequest]:
+    """Return a request to the model for each prompt."""
+    prompts = asked.prompts if asked.chat is None else (_rendered(version, asked.chat),)
+    return [_infer_request(asked, version, prompt) for prompt in prompts]
+
+
 def _rendered(version: ModelVersion, chat: Chat) -> str:
     assert version.text is not None
     return version.text.render_chat(
@@ -280,9 +284,7 @@ def _rendered(version: ModelVersion, chat: Chat) -> str:
     )
 
 
-def _infer_request(
-    asked: GenerationRequest, version: ModelVersion, prompt: Prompt, request_id: str
-) -> InferRequest:
+def _infer_request(asked: GenerationRequest, version: ModelVersion, prompt: Prompt) -> InferRequest:
     """Return the request to the model; what the model has no input for is left out."""
     sampling = asked.sampling
     if asked.chat is not None and asked.chat.tool_use is ToolUse.AUTO:
@@ -301,7 +303,6 @@ def _infer_request(
         )
     )
     infer = InferRequest(version.name)
-    infer.id = request_id
     known = version.spec.inputs
     infer.inputs = {name: tensor for name, tensor in inputs.items() if name in known}
     return infer

@@ -22,14 +22,12 @@ from ..protocol.tensors import Array
 from ..protocol.wording import quoted, shape_text
 from ._openai_replies import Replies
 from .http_api import HttpMethod
-from .http_openai import OpenAiContext, as_request_error, failed
+from .http_openai import INLINE_BYTES_MAX, OpenAiContext, as_request_error, failed
 from .inference import count_refusal
 from .routing_table import ModelVersion
 
-INLINE_BYTES_MAX: Final = 4096
-"""Requests up to this size are tokenised on the event loop: it takes less than a millisecond."""
 INLINE_NUMBERS_MAX: Final = 32_768
-"""Numbers of an answer that are written on the event loop, likewise."""
+"""Numbers of an answer that are written on the event loop: it takes less than a millisecond."""
 TOKENS_ALL_MAX: Final = 300_000
 """Tokens of all inputs of a request, as for OpenAI's API."""
 
