@@ -189,7 +189,7 @@ class InstanceSlot:
         assert self._device is not None
         assert self._model is not None
         model = self._model
-        if isinstance(model, GeneratesTokens) and model.generates_tokens:
+        if isinstance(model, GeneratesTokens):
             engine = LlmEngine(
                 index=self.index,
                 name=self.place.name,

@@ -189,10 +189,6 @@ class KvSlots:
         """Return of how many tokens a row holds the state, live or cached."""
         return self._rows[row].tokens
 
-    def is_live(self, row: int) -> bool:
-        """Return whether somebody uses the row."""
-        return self._rows[row].live
-
     def fits(self, tokens: int, *, spare_blocks: int = 0) -> bool:
         """Return whether there is room for a new sequence, if need be in place of cached state.
 

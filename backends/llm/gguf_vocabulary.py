@@ -112,21 +112,6 @@ def read_gguf_vocabulary(path: Path) -> Vocabulary:
     )
 
 
-def tokenizer_of_gguf(path: Path) -> Tokenizer:
-    """Return the tokenizer of a GGUF file; raises as `read_gguf_vocabulary`."""
-    return read_gguf_vocabulary(path).tokenizer
-
-
-def chat_template_of_gguf(path: Path) -> str | None:
-    """Return the chat template of a GGUF file; raises as `read_gguf_vocabulary`."""
-    return read_gguf_vocabulary(path).chat_template
-
-
-def end_tokens_of_gguf(path: Path) -> list[int]:
-    """Return the end tokens of a GGUF file; raises as `read_gguf_vocabulary`."""
-    return list(read_gguf_vocabulary(path).end_tokens)
-
-
 class _Fields:
     """The keys of a GGUF file, checked as they are asked for."""
 

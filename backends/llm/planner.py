@@ -101,10 +101,6 @@ class StepPlanner:
         """Return what became of a sequence; one that ended is known until the next `plan`."""
         return (self._sequences.get(sequence_id) or self._ended[sequence_id]).facts
 
-    def admitted_s(self, sequence_id: int) -> float | None:
-        """Return when a sequence first got a row; known as long as its facts are."""
-        return self.facts(sequence_id).admitted_s
-
     def add(self, start: SequenceStart, now_s: float) -> None:
         """Let a sequence wait for a row.
 

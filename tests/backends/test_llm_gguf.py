@@ -11,12 +11,7 @@ from hypothesis import given, strategies as st
 from tokenizers import pre_tokenizers
 
 from tests.support.weights import smollm2_gguf
-from tritrio.backends.llm.gguf_vocabulary import (
-    chat_template_of_gguf,
-    end_tokens_of_gguf,
-    read_gguf_vocabulary,
-    tokenizer_of_gguf,
-)
+from tritrio.backends.llm.gguf_vocabulary import read_gguf_vocabulary
 from tritrio.backends.llm.tokenizers import TokenizerText, load_text
 from tritrio.protocol.errors import ErrorCode, RequestError
 
@@ -71,24 +66,24 @@ def refusal(path: Path) -> str:
 def test_the_pre_tokenizer_decides_how_digits_are_split(
     tmp_path: Path, pre: str, pieces: list[str]
 ) -> None:
-    tokenizer = tokenizer_of_gguf(byte_level(tmp_path / "a.gguf", tokenizer_pre=pre))
+    tokenizer = read_gguf_vocabulary(byte_level(tmp_path / "a.gguf", tokenizer_pre=pre)).tokenizer
     assert tokenizer.encode("ab ab1234").tokens == pieces
 
 
 def test_some_models_take_words_they_know_without_merging_them(tmp_path: Path) -> None:
     path = byte_level(tmp_path / "a.gguf", tokenizer_pre="llama-bpe")
-    assert tokenizer_of_gguf(path).encode("xyz").tokens == ["<s>", "xyz"]
+    assert read_gguf_vocabulary(path).tokenizer.encode("xyz").tokens == ["<s>", "xyz"]
     path = byte_level(tmp_path / "b.gguf", tokenizer_pre="gpt-2")
-    assert tokenizer_of_gguf(path).encode("xyz").tokens == ["x", "y", "z"]
+    assert read_gguf_vocabulary(path).tokenizer.encode("xyz").tokens == ["x", "y", "z"]
 
 
 def test_some_models_compose_characters_first(tmp_path: Path) -> None:
     path = byte_level(tmp_path / "a.gguf", tokenizer_pre="qwen2")
-    assert tokenizer_of_gguf(path).encode("e\u0301").tokens == ["Ã", "©"]
+    assert read_gguf_vocabulary(path).tokenizer.encode("e\u0301").tokens == ["Ã", "©"]
 
 
 def test_control_tokens_are_special_and_the_users_are_text(tmp_path: Path) -> None:
-    tokenizer = tokenizer_of_gguf(byte_level(tmp_path / "a.gguf"))
+    tokenizer = read_gguf_vocabulary(byte_level(tmp_path / "a.gguf")).tokenizer
     encoded = tokenizer.encode("<s>ab<think>")
     assert encoded.tokens == ["<s>", "ab", "<think>"]
     assert tokenizer.decode(encoded.ids) == "ab<think>"
@@ -96,21 +91,22 @@ def test_control_tokens_are_special_and_the_users_are_text(tmp_path: Path) -> No
 
 def test_texts_begin_and_end_as_the_file_says(tmp_path: Path) -> None:
     path = byte_level(tmp_path / "a.gguf", add_bos_token=True, add_eos_token=True)
-    tokenizer = tokenizer_of_gguf(path)
+    tokenizer = read_gguf_vocabulary(path).tokenizer
     assert tokenizer.encode("ab").tokens == ["<s>", "ab", "</s>"]
     path = byte_level(tmp_path / "b.gguf", add_bos_token=False, tokenizer_pre="llama-bpe")
-    tokenizer = tokenizer_of_gguf(path)
+    tokenizer = read_gguf_vocabulary(path).tokenizer
     assert tokenizer.encode("ab").tokens == ["ab"]
 
 
 def test_template_and_end_tokens_are_in_the_file(tmp_path: Path) -> None:
     path = byte_level(tmp_path / "a.gguf", chat_template="{{ eos_token }}", eot_token_id=7)
-    assert chat_template_of_gguf(path) == "{{ eos_token }}"
-    assert end_tokens_of_gguf(path) == [262, 7]
+    vocabulary = read_gguf_vocabulary(path)
+    assert vocabulary.chat_template == "{{ eos_token }}"
+    assert vocabulary.end_tokens == (262, 7)
     text = load_text(tmp_path)
     assert text.end_tokens == {262, 7}
     assert text.render_chat([{"role": "user", "content": ""}]) == "</s>"
-    assert chat_template_of_gguf(byte_level(tmp_path / "b.gguf")) is None
+    assert read_gguf_vocabulary(byte_level(tmp_path / "b.gguf")).chat_template is None
 
 
 def sentencepiece(path: Path, **fields: Any) -> Path:
@@ -132,14 +128,16 @@ def sentencepiece(path: Path, **fields: Any) -> Path:
 
 
 def test_a_vocabulary_with_scores_merges_the_best_first(tmp_path: Path) -> None:
-    tokenizer = tokenizer_of_gguf(sentencepiece(tmp_path / "a.gguf"))
+    tokenizer = read_gguf_vocabulary(sentencepiece(tmp_path / "a.gguf")).tokenizer
     assert tokenizer.encode("cabc a").tokens == ["<s>", "▁", "c", "a", "bc", "▁a"]
     assert tokenizer.encode("é").tokens == ["<s>", "▁", "<0xC3>", "<0xA9>"]
 
 
 @pytest.mark.parametrize("prefix", [True, False])
 def test_a_vocabulary_may_put_a_space_in_front(tmp_path: Path, prefix: bool) -> None:
-    tokenizer = tokenizer_of_gguf(sentencepiece(tmp_path / "a.gguf", add_space_prefix=prefix))
+    tokenizer = read_gguf_vocabulary(
+        sentencepiece(tmp_path / "a.gguf", add_space_prefix=prefix)
+    ).tokenizer
     assert tokenizer.encode("a").tokens == (["<s>", "▁a"] if prefix else ["<s>", "a"])
     text = TokenizerText(tokenizer)
     for original in ("abc  a", " a", "😀 é", ""):

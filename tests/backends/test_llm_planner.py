@@ -376,7 +376,7 @@ def test_facts_tell_when_a_sequence_got_its_row_and_its_first_token() -> None:
     facts = engine.planner.facts(2)
     assert (facts.added_s, facts.admitted_s, facts.first_token_s) == (1, None, None)
     engine.steps(4)
-    assert engine.planner.admitted_s(2) == 3
+    assert engine.planner.facts(2).admitted_s == 3
     assert engine.planner.facts(2).first_token_s == 5  # has ended with it
     engine.step()
     with pytest.raises(KeyError):
