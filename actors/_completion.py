@@ -201,6 +201,10 @@ class Completion:
         else:
             for earlier, released in self._order.respond(infer, response):
                 earlier.reply.send(released)
+            first = self._order.first
+            if first is not None and first.on_turn is not None:
+                on_turn, first.on_turn = first.on_turn, None
+                on_turn()
 
     def _count_cancellation(self, reason: CancelReason) -> None:
         if self.statistics.llm is not None:

@@ -38,10 +38,15 @@ class CompletionOrder:
     def __len__(self) -> int:
         return len(self._order)
 
-    def is_first(self, infer: Infer) -> bool:
-        """Whether a begun request is the one whose responses are released at once."""
+    @property
+    def first(self) -> Infer | None:
+        """The begun request whose responses are released at once."""
         order = self._order
-        return bool(order) and order[0].infer is infer
+        return order[0].infer if order else None
+
+    def is_first(self, infer: Infer) -> bool:
+        """Whether a begun request is that one."""
+        return self.first is infer
 
     def begin(self, infer: Infer) -> None:
         """Note that a request leaves the queue; its responses come after all noted before."""

@@ -339,10 +339,17 @@ class LlmSlot:
         self._completion.send(self.infer, response)
         if self._responses_waiting >= RESPONSES_WAITING_MAX and not self._ended:
             self._paused = True
-            if self._completion.is_first(self.infer):  # else it is not up to the client
-                self._scope.deadline = now_s + STALLED_MAX_S
+            if self._completion.is_first(self.infer):
+                self._stall()
+            else:  # it is not up to the client yet
+                self.infer.on_turn = self._stall
             for sequence_id in self._running:
                 self._sequences.pause(sequence_id)
+
+    def _stall(self) -> None:
+        """Wait for the client no longer than others should."""
+        if self._paused:
+            self._scope.deadline = trio.current_time() + STALLED_MAX_S
 
     def _finish(self, now_s: float) -> None:
         response = self._response(final=True)
@@ -372,7 +379,7 @@ class LlmSlot:
             self._sequences.remove(sequence_id)
         self._running.clear()
         self._outputs.clear()
-        self.infer.reply.on_receive = None
+        self.infer.reply.on_receive = self.infer.on_turn = None
         trace = self.infer.request.trace
         if trace is not None:
             began_ns, ended_ns = self._admitted_ns, perf_counter_ns() if self.began else 0

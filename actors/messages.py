@@ -29,6 +29,8 @@ class Infer:
       level: Its priority level; set by a scheduler that has some.
       on_end: Called with its final response before that is sent, on the event loop; set by a
         scheduler that has to know. It must neither raise nor wait.
+      on_turn: Called once when its responses are no longer held back for those of earlier requests;
+        set by whoever executes it, and as `on_end`.
       retried: Whether it was executed before, by an instance that did not survive.
       response_count: Responses that a decoupled model has given to it, its end included.
       responded_s: When it had the last of them, in clock seconds.
@@ -39,6 +41,7 @@ class Infer:
         "expires_s",
         "level",
         "on_end",
+        "on_turn",
         "queued_s",
         "reply",
         "request",
@@ -55,6 +58,7 @@ class Infer:
         self.expires_s = inf
         self.level = 1
         self.on_end: Callable[[InferResponse], None] | None = None
+        self.on_turn: Callable[[], None] | None = None
         self.retried = False
         self.response_count = 0
         self.responded_s = 0.0

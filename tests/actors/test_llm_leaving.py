@@ -277,6 +277,25 @@ async def test_responses_that_wait_for_those_of_an_earlier_request_are_not_stall
         assert readers[1].at_s[0] == readers[0].ended_s
 
 
+async def test_who_stalls_when_its_turn_comes_holds_up_the_later_ones_no_longer(
+    autojump_clock: MockClock,
+) -> None:
+    batching = pb.ModelDynamicBatching(preserve_ordering=True)
+    config = pb.ModelConfig(dynamic_batching=batching)
+    length = 2 * RESPONSES_WAITING_MAX
+    async with serving_llm(config=config) as served:
+        first = served.ask("a", sampling={"max_tokens": length})
+        slow = served.submit(llm_request("slow", sampling={"max_tokens": length}))
+        later = served.ask("b")
+        await trio.sleep(2 * STALLED_MAX_S)
+        assert first.text == alone("a", length)
+        assert later.text == alone("b", 8)
+        assert later.at_s[0] == first.ended_s + STALLED_MAX_S
+        await slow.read()
+        assert slow.error is not None
+        assert served.statistics.llm.cancelled[CancelReason.SLOW_READER] == 1
+
+
 async def test_rows_of_slow_readers_go_to_others_if_there_is_no_room(
     autojump_clock: MockClock,
 ) -> None:
