@@ -24,6 +24,7 @@ from tritrio.actors.model import Model, ModelDefinition
 from tritrio.actors.rate_limiter import RateLimiter
 from tritrio.actors.reply import Reply
 from tritrio.backends.base import Batch, InstancePlace, ModelInstance, ModelSource
+from tritrio.backends.llm.configuration import completed
 from tritrio.backends.llm.steps import (
     EngineLimits,
     SequenceStart,
@@ -33,7 +34,7 @@ from tritrio.backends.llm.steps import (
 )
 from tritrio.protocol.errors import RequestError
 from tritrio.protocol.llm_codec import llm_request_inputs, read_llm_outputs
-from tritrio.protocol.llm_tensors import INPUTS, OUTPUTS, LlmChoice, LlmRequest
+from tritrio.protocol.llm_tensors import LlmChoice, LlmRequest
 from tritrio.protocol.pb import inference as pb
 from tritrio.protocol.requests import InferRequest
 from tritrio.testing.fake_device import at_once
@@ -222,7 +223,7 @@ class FakeLlmBackend:
 
     def complete_config(self, source: ModelSource, config: pb.ModelConfig) -> pb.ModelConfig:
         del source
-        return llm_config(config)
+        return completed(config)
 
     def create_instance(
         self, source: ModelSource, config: pb.ModelConfig, place: InstancePlace
@@ -232,24 +233,6 @@ class FakeLlmBackend:
         self.at_load(model)
         self.made.append(model)
         return model
-
-
-def _data_type(datatype: str) -> pb.DataType:
-    return pb.DataType[f"TYPE_{'STRING' if datatype == 'BYTES' else datatype}"]
-
-
-def llm_config(config: pb.ModelConfig) -> pb.ModelConfig:
-    """A configuration with the tensors of a model that generates text."""
-    config.input = [
-        pb.ModelInput(name=name, data_type=_data_type(datatype), dims=list(shape), optional=True)
-        for name, datatype, shape in INPUTS
-    ]
-    config.output = [
-        pb.ModelOutput(name=name, data_type=_data_type(datatype), dims=list(shape))
-        for name, datatype, shape in OUTPUTS
-    ]
-    config.model_transaction_policy = pb.ModelTransactionPolicy(decoupled=True)
-    return config
 
 
 def llm_request(
@@ -389,7 +372,7 @@ async def serving_llm(
     """Serve one version on virtual time; at the end it drains and unloads."""
     backend = backend or FakeLlmBackend(replace(LIMITS, **limits))
     devices = FakeDevices(step_seconds=step_seconds)
-    config = llm_config(config or pb.ModelConfig())
+    config = completed(config or pb.ModelConfig())
     config.name, config.backend = "model", backend.name
     config.instance_group = [
         pb.ModelInstanceGroup(

@@ -62,7 +62,7 @@ class TritonPythonModel:
             if token in ("!fail", "!busy") and not given["stream"][0]:
                 raise pb_utils.TritonModelException(token[1:])
         if not given["stream"][0]:
-            self.send(sender, given, size, n, [tokens], reason)
+            self.send(sender, given, size, n, tokens, reason)
             return
         for index, token in enumerate(tokens):
             if token in ("!fail", "!busy"):
@@ -73,10 +73,9 @@ class TritonPythonModel:
                     return
                 time.sleep(0.005)
             last = reason if index == len(tokens) - 1 else "None"
-            self.send(sender, given, size, n, [[token]], last, first=index == 0)
+            self.send(sender, given, size, n, [token], last, first=index == 0)
 
-    def send(self, sender, given, size, n, pieces, reason, first=True):
-        (tokens,) = pieces
+    def send(self, sender, given, size, n, tokens, reason, first=True):
         texts = [("" if i == 0 or not first else str(i)) + "".join(tokens) for i in range(n)]
         places = [
             {str(i): {"logprob": -0.5, "rank": 1, "decoded_token": token},
