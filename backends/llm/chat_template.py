@@ -17,7 +17,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ...protocol.errors import PromptTooLongError, invalid_argument
-from ...protocol.wording import quoted, shown
+from ...protocol.wording import quoted
 
 PROMPT_MAX_CHARACTERS: Final = 16 * 1024 * 1024
 """Most that a template may write; more than any model reads."""
@@ -91,7 +91,7 @@ class ChatTemplate:
         """Return the prompt of a conversation; arguments as `Text.render_chat`.
 
         Raises:
-          RequestError: INVALID_ARG; the messages are no messages, or the template refuses them.
+          RequestError: INVALID_ARG; the template refuses the messages.
         """
         for hidden in _OURS:
             if hidden in variables:
@@ -102,7 +102,7 @@ class ChatTemplate:
         values = {
             **self._special_tokens,
             **variables,
-            "messages": [_plain_message(index, item) for index, item in enumerate(messages)],
+            "messages": messages,
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
         }
@@ -154,62 +154,3 @@ def _tojson(
 
 def _raise(message: str) -> NoReturn:
     raise TemplateError(message)
-
-
-def _plain_message(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message as templates expect it.
-
-    Its content is a text, arguments of tool calls are objects, and what is null or no tool call at
-    all is not there: many templates only ask whether a key exists.
-    """
-    where = f"message {index}"
-    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise invalid_argument(f"{where}: expected an object with a string as role")
-    plain = {key: value for key, value in message.items() if value is not None}
-    plain["content"] = _plain_content(where, message.get("content"))
-    calls = plain.pop("tool_calls", [])
-    if not isinstance(calls, list):
-        raise invalid_argument(f"{where}: expected an array as tool_calls, got {shown(calls)}")
-    if calls:
-        plain["tool_calls"] = [_plain_call(where, call) for call in calls]
-    return plain
-
-
-def _plain_content(where: str, content: Any) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise invalid_argument(
-            f"{where}: expected a string or an array of parts as content, got {shown(content)}"
-        )
-    texts = []
-    for part in content:
-        if not isinstance(part, Mapping):
-            raise invalid_argument(f"{where}: expected objects in its content, got {shown(part)}")
-        kind = part.get("type")
-        if kind != "text":
-            raise invalid_argument(
-                f"{where}: expected parts of type 'text' in its content, got {shown(kind)}"
-            )
-        text = part.get("text")
-        if not isinstance(text, str):
-            raise invalid_argument(f"{where}: expected a string as text, got {shown(text)}")
-        texts.append(text)
-    return "\n".join(texts)
-
-
-def _plain_call(where: str, call: Any) -> Any:
-    """Return a tool call whose arguments are an object, not JSON text."""
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
-        return call
-    try:
-        arguments = json.loads(function["arguments"] or "{}")
-    except (ValueError, RecursionError):
-        raise invalid_argument(
-            f"{where}: expected JSON as arguments of a tool call, got "
-            f"{quoted(function['arguments'])}"
-        ) from None
-    return {**call, "function": {**function, "arguments": arguments}}

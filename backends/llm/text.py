@@ -59,7 +59,8 @@ class Text(Protocol):
         """Return the prompt of a conversation.
 
         Args:
-          messages: OpenAI's messages, as JSON values.
+          messages: OpenAI's messages, as JSON values and as templates expect them: contents are
+            text, arguments of calls objects, and nothing is null.
           tools: OpenAI's tools, as JSON values.
           add_generation_prompt: Whether the model is to answer next.
           variables: What else the template may use.
