@@ -1,7 +1,7 @@
 """OpenAI's API for models that generate text: chats, completions, and the models there are.
 
 Each prompt is one ordinary request to the model, with the tensors of Triton's vLLM backend; so any
-model with those is served, whatever it is made with.
+model with those is served, whatever it is made with. Only chats need its chat template, too.
 """
 
 from __future__ import annotations

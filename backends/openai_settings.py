@@ -118,7 +118,8 @@ def _embedding_model(config: ModelConfig, content: bytes) -> EmbeddingModel:
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415 - only such models need it
     except ImportError:
-        raise _unfit(config, "the package tokenizers", "an installation without") from None
+        package = "the package tokenizers, which pip install 'tritrio[llm]' gets"
+        raise _unfit(config, package, "an installation without") from None
     try:
         tokenizer = Tokenizer.from_str(content.decode())
     except Exception as error:  # the library raises nothing narrower  # noqa: BLE001
