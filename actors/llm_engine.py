@@ -161,9 +161,8 @@ class LlmEngine:
             # Before the requests come back: what reported a free seat would get them again.
             self._outbox.send_nowait(InstanceGone(self._index))
         error = self._surroundings.internal(f"did not survive the request: {cut_to(str(fault))}")
-        lost = isinstance(fault, DeviceFaultError) and not fault.begun
         for begun in (True, False):
-            slots = [slot for slot in self._slots if (slot.began and not lost) is begun]
+            slots = [slot for slot in self._slots if slot.began is begun]
             self._give_back([slot for slot in slots if slot.can_be_given_back], error, begun=begun)
         for slot in list(self._slots):
             slot.fail(error)

@@ -309,6 +309,7 @@ async def test_an_instance_that_is_removed_ends_its_texts_and_takes_no_others(
         await trio.sleep(10)
         texts = [reader.text for reader in (*readers, *later)]
         assert texts == [alone(letter, 20) for letter in "abcdef"]
+        assert len(served.statistics.llm.engines) == 1
         [stopped] = [device.place.name for device in served.devices.made if device.stopped]
         [removed] = [model for model in served.backend.made if model.name == stopped]
         prompts = {start.prompt for plan in removed.plans for start in plan.joins}
