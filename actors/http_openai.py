@@ -19,23 +19,18 @@ from ..protocol.http_request import HttpRequest
 from ..protocol.http_response import JSON_CONTENT_TYPE, HttpResponse
 from ..protocol.http_routes import Route, RouteName
 from ..protocol.llm_codec import llm_request_inputs
-from ..protocol.llm_tensors import (
-    INPUT_IDS,
-    RETURN_LOGPROBS,
-    TEXT_INPUT,
-    TEXT_OUTPUT,
-    LlmRequest,
-)
+from ..protocol.llm_tensors import INPUT_IDS, RETURN_LOGPROBS, LlmRequest
 from ..protocol.openai.answers import Answer as OpenAiAnswer, ChatAnswer, CompletionAnswer, Header
 from ..protocol.openai.chat_request import parse_chat
 from ..protocol.openai.completion_request import Prompt, parse_completion
-from ..protocol.openai.errors import MODEL_NOT_FOUND, OpenAiError, from_request_error
+from ..protocol.openai.errors import OpenAiError, from_request_error
 from ..protocol.openai.generation import Chat, GenerationRequest, ToolUse
 from ..protocol.openai.tool_calls import make_reader, shows_special_tokens
 from ..protocol.requests import InferRequest, Parameters
 from ..protocol.tensors import Buffer
 from ..protocol.wording import quoted
 from ._http_sampling import sample_request
+from ._openai_models import CHAT, COMPLETIONS, check_can, described, endpoints, not_found
 from ._openai_replies import Replies
 from ._openai_stream import OpenAiStream, take_response
 from .http_api import CODEC_THREADS_MAX, HttpMethod
@@ -55,9 +50,6 @@ Parse: TypeAlias = Callable[[Buffer], GenerationRequest]
 INLINE_BYTES_MAX: Final = 4096
 """Bodies up to this size are read, and their prompts made, on the event loop: templates and
 tokenizers take about a millisecond for one."""
-
-OWNER = "tritrio"
-"""Who owns all models, as far as OpenAI's API is concerned."""
 
 
 class OpenAiContext:
@@ -159,19 +151,17 @@ class OpenAiMethods:
     def _models(self, _: HttpRequest, __: Route) -> HttpResponse:
         table = self._context.router.table
         latest = {version.name: version for version in table.ready_versions()}
-        names = [name for name, version in latest.items() if _serves(version)]
-        document = {"object": "list", "data": [self._described(name) for name in names]}
+        models = [described(each, self._created) for each in latest.values() if endpoints(each)]
+        document = {"object": "list", "data": models}
         return HttpResponse(200, [JSON_CONTENT_TYPE], orjson.dumps(document))
 
     def _model(self, _: HttpRequest, route: Route) -> HttpResponse:
         version = self._context.router.table.find(route.model)
-        if not _serves(version):
-            return failed(_not_served(version, "generates text or makes embeddings"))
-        document = self._described(version.name)
+        if not endpoints(version):
+            what = f"generates text or makes embeddings, got {quoted(version.name)}"
+            return failed(not_found(f"expected a model that {what}, which does not"))
+        document = described(version, self._created)
         return HttpResponse(200, [JSON_CONTENT_TYPE], orjson.dumps(document))
-
-    def _described(self, name: str) -> dict[str, object]:
-        return {"id": name, "object": "model", "created": self._created, "owned_by": OWNER}
 
     def _chat(self, request: HttpRequest, _: Route) -> Awaitable[Answer]:
         return self._generate(request, parse_chat)
@@ -229,30 +219,9 @@ class OpenAiMethods:
         )
 
 
-def _generates(version: ModelVersion) -> bool:
-    spec = version.spec
-    return spec.max_batch_size == 0 and TEXT_INPUT in spec.inputs and TEXT_OUTPUT in spec.outputs
-
-
-def _serves(version: ModelVersion) -> bool:
-    return _generates(version) or version.openai.embedding is not None
-
-
-def _not_served(version: ModelVersion, what: str) -> OpenAiError:
-    return OpenAiError(
-        404,
-        f"expected a model that {what}, got {quoted(version.name)}, which does not",
-        param="model",
-        code=MODEL_NOT_FOUND,
-    )
-
-
 def _check_model(asked: GenerationRequest, version: ModelVersion) -> None:
     """Refuse a model that cannot do what is asked for."""
-    if not _generates(version):
-        raise _not_served(version, "generates text")
-    if asked.chat is not None and (version.text is None or not version.text.can_chat):
-        raise _not_served(version, "has a chat template")
+    check_can(version, COMPLETIONS if asked.chat is None else CHAT)
     inputs = version.spec.inputs
     if asked.logprobs and RETURN_LOGPROBS not in inputs:
         raise OpenAiError(

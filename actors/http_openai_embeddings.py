@@ -16,10 +16,11 @@ from ..protocol.http_response import JSON_CONTENT_TYPE, HttpResponse
 from ..protocol.http_routes import Route, RouteName
 from ..protocol.openai.completion_request import EmbeddingRequest, parse_embedding
 from ..protocol.openai.embeddings import batches, embeddings_document, token_tensors
-from ..protocol.openai.errors import MODEL_NOT_FOUND, TOO_LONG, OpenAiError
+from ..protocol.openai.errors import TOO_LONG, OpenAiError
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Array
 from ..protocol.wording import quoted, shape_text
+from ._openai_models import EMBEDDINGS, check_can
 from ._openai_replies import Replies
 from .http_api import HttpMethod
 from .http_openai import INLINE_BYTES_MAX, OpenAiContext, as_request_error, failed
@@ -81,14 +82,9 @@ class OpenAiEmbeddings:
 
 
 def _embedding_model(version: ModelVersion) -> EmbeddingModel:
+    check_can(version, EMBEDDINGS)
     model = version.openai.embedding
-    if model is None:
-        raise OpenAiError(
-            404,
-            f"expected a model that makes embeddings, got {quoted(version.name)}, which does not",
-            param="model",
-            code=MODEL_NOT_FOUND,
-        )
+    assert model is not None
     return model
 
 

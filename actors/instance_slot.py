@@ -23,7 +23,6 @@ from ..backends.base import (
     SaysReady,
 )
 from ..backends.llm.steps import GeneratesTokens
-from ..backends.llm.text import Text
 from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.pb.inference import ModelConfig
 from ._completion import CUT_OFF, Completion
@@ -122,10 +121,10 @@ class InstanceSlot:
         return None if self._instance is None else self._instance.executing
 
     @property
-    def text(self) -> Text | None:
-        """The tokenizer of the loaded model, if it generates text."""
+    def generating(self) -> GeneratesTokens | None:
+        """The loaded model, if it generates text."""
         model = self._model
-        return model.text if isinstance(model, GeneratesTokens) else None
+        return model if isinstance(model, GeneratesTokens) else None
 
     @property
     def says_ready(self) -> bool:

@@ -214,8 +214,10 @@ class Model:
             self.fail(errors[0])
             return False
         self.version.loaded = True
-        texts = (slot.text for slot in self._instances.slots)
-        self.version.text = next((text for text in texts if text is not None), None)
+        generating = next(filter(None, (slot.generating for slot in self._instances.slots)), None)
+        if generating is not None:
+            self.version.text = generating.text
+            self.version.tokens_max = generating.limits.tokens_per_row
         self._let_instances_say_ready()
         self._set_state(ModelState.READY)
         self._log_state("READY")

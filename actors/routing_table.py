@@ -75,6 +75,7 @@ class ModelVersion:
       check_ready: Returns whether it is READY and its model says so too, within a few seconds; None
         if the model has no say in it.
       text: The tokenizer of its model, if that generates text; set once it is loaded.
+      tokens_max: Most tokens of a text with its prompt, likewise; None if that is not known.
       openai: What it says for OpenAI's API.
       explain: Returns how its scheduler forms batches, as JSON values; None if it forms none.
     """
@@ -99,6 +100,7 @@ class ModelVersion:
         self.caching: Submits | None = None
         self.check_ready: Callable[[], Awaitable[bool]] | None = None
         self.text: Text | None = None
+        self.tokens_max: int | None = None
         self.openai = OpenAiSettings()
         self.explain: Callable[[], dict[str, Any] | None] | None = None
         self._inbox = inbox

@@ -276,7 +276,16 @@ async def test_the_models_are_those_that_can_be_asked(
         model = (await client.response()).json
         assert model == body["data"][1]
         assert isinstance(model.pop("created"), int)
-        assert model == {"id": "talk", "object": "model", "owned_by": "tritrio"}
+        assert model == {
+            "id": "talk",
+            "object": "model",
+            "owned_by": "tritrio",
+            "supported_endpoints": ["/v1/completions"],
+        }
+        teach(server)
+        client.get("/v1/models/talk")
+        model = (await client.response()).json
+        assert model["supported_endpoints"] == ["/v1/chat/completions", "/v1/completions"]
         for name in ("plain", "nobody"):
             client.get(f"/v1/models/{name}")
             answer = await client.response()

@@ -148,6 +148,34 @@ def test_without_a_server_or_a_model_it_says_so(chat: Chat) -> None:
         )
 
 
+def test_the_model_is_the_first_that_can_chat(chat: Chat) -> None:
+    models = ["embeds", "completes", "chats", "chats_too"]
+    can = {
+        "embeds": ["/v1/embeddings"],
+        "completes": ["/v1/completions"],
+        "chats": ["/v1/chat/completions", "/v1/completions"],
+        "chats_too": ["/v1/chat/completions"],
+    }
+    with chat_server(HELLO, models, can) as server:
+        assert chat(server.url)[0] == 0
+        assert chat(server.url, "--model=embeds")[0] == 0  # whoever names one knows better
+    assert [body["model"] for body in server.bodies] == ["chats", "embeds"]
+    with chat_server(HELLO, ["embeds", "silent"], can) as server:
+        assert chat(server.url)[0] == 0
+    assert server.bodies[0]["model"] == "silent"
+
+
+def test_where_no_model_can_chat_those_there_are_are_named(chat: Chat) -> None:
+    names = [f"m{number}" for number in range(18)]
+    with chat_server(HELLO, names, {name: ["/v1/embeddings"] for name in names}) as server:
+        code, out, err = chat(server.url)
+    assert (code, out) == (1, "")
+    assert err == (
+        f"tritrio chat: no model of the server at {server.url} says that it can chat; there are "
+        f"{', '.join(names[:16])} and 2 more, and --model NAME asks one all the same\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

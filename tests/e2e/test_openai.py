@@ -120,7 +120,10 @@ def test_extras_of_vllm_reach_the_model(client: openai.OpenAI) -> None:
 
 
 def test_models(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["minilm", "talk"]
+    minilm, talk = client.models.list()
+    assert (minilm.id, talk.id) == ("minilm", "talk")
+    assert minilm.model_extra == {"supported_endpoints": ["/v1/embeddings"], "max_model_len": 256}
+    assert talk.model_extra == {"supported_endpoints": ["/v1/completions"]}
     raw = client.models.with_raw_response.retrieve("talk")
     assert Model.model_validate_json(raw.text, strict=True).owned_by == "tritrio"
     with pytest.raises(openai.NotFoundError):

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.grpc_client import DEADLINE_EXCEEDED, OK, GrpcClient
-from tests.support.llm import STEP_S, TOKEN_S, alone, seconds_of_step
+from tests.support.llm import LIMITS, STEP_S, TOKEN_S, alone, seconds_of_step
 from tests.support.llm_clients import all_events, event, generate, held, stream_message, text_of
 from tests.support.memory_server import MemoryServer, memory_server
 from tritrio.backends import registry
@@ -50,6 +50,17 @@ async def test_tokens_reach_clients_of_all_interfaces_as_they_come(
         assert [at_s - start_s for at_s in stream.times_s] == [
             step * STEP_S + 4 * TOKEN_S for step in range(1, 5)
         ]
+
+
+async def test_the_list_of_models_says_what_a_text_may_have(
+    autojump_clock: MockClock, repository: Path
+) -> None:
+    async with memory_server(repository) as server:
+        client = server.http()
+        client.get("/v1/models")
+        (model,) = (await client.response()).json["data"]
+        assert model["supported_endpoints"] == ["/v1/completions"]
+        assert model["max_model_len"] == LIMITS.tokens_per_row
 
 
 async def test_refusals_have_the_status_of_a_bad_request(

@@ -6,7 +6,7 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -83,8 +83,19 @@ def streams(*pieces: bytes) -> Respond:
 
 
 @contextmanager
-def chat_server(respond: Respond, models: Sequence[str] = ("story",)) -> Iterator[ChatServer]:
-    """A server on a free loopback port, which knows these models."""
+def chat_server(
+    respond: Respond,
+    models: Sequence[str] = ("story",),
+    endpoints: Mapping[str, Sequence[str]] | None = None,
+) -> Iterator[ChatServer]:
+    """A server on a free loopback port, which knows these models.
+
+    Args:
+      respond: Answers each chat completion.
+      models: Their names.
+      endpoints: Model -> the calls that it says it can answer; others say nothing of it.
+    """
+    can = endpoints or {}
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -92,7 +103,11 @@ def chat_server(respond: Respond, models: Sequence[str] = ("story",)) -> Iterato
         def do_GET(self) -> None:
             known.headers = dict(self.headers.items())
             found = self.path == "/v1/models"
-            document = {"object": "list", "data": [{"id": name} for name in models]}
+            data = [
+                {"id": name, **({"supported_endpoints": can[name]} if name in can else {})}
+                for name in models
+            ]
+            document = {"object": "list", "data": data}
             send_document(self, 200 if found else 404, document)
 
         def do_POST(self) -> None:

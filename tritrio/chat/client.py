@@ -23,6 +23,14 @@ LINE_BYTES_MAX: Final = 2**20
 BODY_BYTES_MAX: Final = 2**20
 """Of an answer that is no stream: a list of models, or an error."""
 
+LISTED_MAX: Final = 16
+"""Models that a message names: more would hide the sentence."""
+
+CHAT_PATH: Final = "/v1/chat/completions"
+
+ENDPOINTS: Final = "supported_endpoints"
+"""Member of a model: the paths of the calls that it can answer, from servers that say so."""
+
 
 @final
 class ChatClient:
@@ -54,8 +62,10 @@ class ChatClient:
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
 
-    def first_model(self) -> str:
-        """Return the first model that the server lists.
+    def chat_model(self) -> str:
+        """Return the first model that can chat, of those that the server lists.
+
+        Of a server that does not say what its models can do, it is the first one.
 
         Raises:
           ChatError: there is none, or no such answer.
@@ -63,13 +73,22 @@ class ChatClient:
         with self._asked("GET", "/v1/models") as response:
             document = _document(response.read(BODY_BYTES_MAX))
         try:
-            models = document["data"]
-            name = models[0]["id"] if models else None
-        except (KeyError, TypeError):
-            raise ChatError(f"expected a list of models from {self._url}, got none") from None
-        if not isinstance(name, str):
+            models = [(each["id"], each.get(ENDPOINTS)) for each in document["data"]]
+        except (AttributeError, KeyError, TypeError):
+            models = [(None, None)]
+        if not all(isinstance(name, str) for name, _ in models):
+            raise ChatError(f"expected a list of models from {self._url}, got none")
+        if not models:
             raise ChatError(f"the server at {self._url} has no model to chat with")
-        return name
+        for name, endpoints in models:
+            if not isinstance(endpoints, list) or CHAT_PATH in endpoints:
+                return str(name)
+        listed = ", ".join(name for name, _ in models[:LISTED_MAX])
+        more = "" if len(models) <= LISTED_MAX else f" and {len(models) - LISTED_MAX} more"
+        raise ChatError(
+            f"no model of the server at {self._url} says that it can chat; there are "
+            f"{one_line(listed)}{more}, and --model NAME asks one all the same"
+        )
 
     def answer(
         self, model: str, messages: Sequence[Mapping[str, str]], options: Mapping[str, Any]
@@ -85,7 +104,7 @@ class ChatClient:
           ChatError: there is no answer, or no more of it.
         """
         body = {"model": model, "messages": messages, "stream": True, **options}
-        with self._asked("POST", "/v1/chat/completions", body) as response:
+        with self._asked("POST", CHAT_PATH, body) as response:
             yield from answer_text(event_data(_lines(response)))
 
     @contextmanager

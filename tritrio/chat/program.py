@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--url", default="http://localhost:8000", help="the server (default: %(default)s)")
-    add("--model", metavar="NAME", help="the model (default: the first that the server lists)")
+    add("--model", metavar="NAME", help="the model (default: the first that can chat)")
     add("--api-key", metavar="KEY", default="", help="the key that the server asks for")
     add("--system", metavar="TEXT", default="", help="what the model is told beforehand")
     add("--temperature", metavar="T", type=float, help="0 for the most likely answer")
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _chat(given: argparse.Namespace) -> int:
     client = ChatClient(given.url, given.api_key)
-    model = given.model or client.first_model()
+    model = given.model or client.chat_model()
     options = {
         name: value
         for name, value in (("temperature", given.temperature), ("max_tokens", given.max_tokens))

@@ -1,0 +1,75 @@
+"""What each model can do for OpenAI's API, and what is said of those that cannot."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..protocol.llm_tensors import TEXT_INPUT, TEXT_OUTPUT
+from ..protocol.openai.errors import MODEL_NOT_FOUND, OpenAiError
+from ..protocol.wording import quoted
+from .routing_table import ModelVersion
+
+CHAT: Final = "/v1/chat/completions"
+COMPLETIONS: Final = "/v1/completions"
+EMBEDDINGS: Final = "/v1/embeddings"
+
+OWNER: Final = "tritrio"
+"""Who owns all models, as far as OpenAI's API is concerned."""
+
+
+def endpoints(version: ModelVersion) -> list[str]:
+    """Return the paths of the calls that a model can answer; none if it is not served here."""
+    found = []
+    spec = version.spec
+    if spec.max_batch_size == 0 and TEXT_INPUT in spec.inputs and TEXT_OUTPUT in spec.outputs:
+        if version.text is not None and version.text.can_chat:
+            found.append(CHAT)
+        found.append(COMPLETIONS)
+    if version.openai.embedding is not None:
+        found.append(EMBEDDINGS)
+    return found
+
+
+def described(version: ModelVersion, created: int) -> dict[str, Any]:
+    """Return the object of a model.
+
+    `supported_endpoints` is ours, `max_model_len` is vLLM's; OpenAI's clients keep both.
+
+    Args:
+      version: It can answer calls.
+      created: Unix time, in seconds.
+    """
+    document: dict[str, Any] = {
+        "id": version.name,
+        "object": "model",
+        "created": created,
+        "owned_by": OWNER,
+        "supported_endpoints": endpoints(version),
+    }
+    tokens_max = version.tokens_max
+    if tokens_max is None and version.openai.embedding is not None:
+        tokens_max = version.openai.embedding.tokens_max
+    if tokens_max is not None:
+        document["max_model_len"] = tokens_max
+    return document
+
+
+def check_can(version: ModelVersion, endpoint: str) -> None:
+    """Check that a model can answer a call.
+
+    Raises:
+      OpenAiError: it cannot.
+    """
+    able = endpoints(version)
+    if endpoint in able:
+        return
+    name = quoted(version.name)
+    if endpoint == CHAT and COMPLETIONS in able:
+        raise not_found(f"expected a model that has a chat template, got {name}, which has none")
+    what = "makes embeddings" if endpoint == EMBEDDINGS else "generates text"
+    raise not_found(f"expected a model that {what}, got {name}, which does not")
+
+
+def not_found(message: str) -> OpenAiError:
+    """Return the error for a model that does not exist, or cannot do what is asked for."""
+    return OpenAiError(404, message, param="model", code=MODEL_NOT_FOUND)
