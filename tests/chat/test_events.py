@@ -56,6 +56,16 @@ def test_an_answer_is_the_text_of_its_parts_up_to_the_end() -> None:
     assert list(coming) == []  # a server whose last bytes nobody takes thinks that its client left
 
 
+@pytest.mark.parametrize(("reason", "cut"), [("length", True), ("stop", False)])
+def test_an_answer_says_whether_it_was_cut(reason: str, cut: bool) -> None:
+    last = json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    answer = answer_text([part(content="a"), last, '{"choices": []}', "[DONE]"])
+    assert next(answer) == "a"
+    with pytest.raises(StopIteration) as ended:
+        next(answer)
+    assert ended.value.value is cut
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

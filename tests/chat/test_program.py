@@ -12,6 +12,7 @@ from tests.support.chat_server import (
     Respond,
     begin_stream,
     chat_server,
+    end_event,
     free_port,
     send_chunk,
     send_document,
@@ -34,6 +35,7 @@ class Chat:
     """Runs the program; returns its exit code, what it printed and what it complained about."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        monkeypatch.delenv("OPENAI_API_KEY", raising=False)
         self._monkeypatch = monkeypatch
         self._capsys = capsys
 
@@ -87,6 +89,25 @@ def test_options_are_in_the_request(chat: Chat) -> None:
     assert body["messages"][0] == {"role": "system", "content": "Be brief."}
 
 
+def test_the_key_may_be_in_the_environment(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-env")
+    with chat_server(HELLO) as server:
+        for arguments, sent in (
+            ([], "Bearer sk-env"),
+            (["--api-key=k"], "Bearer k"),
+            (["--api-key="], None),
+        ):
+            assert chat(server.url, *arguments)[0] == 0
+            assert server.headers.get("Authorization") == sent
+
+
+def test_an_answer_that_was_cut_is_marked(chat: Chat) -> None:
+    with chat_server(streams(text_event("Hel"), end_event("length"), DONE)) as server:
+        mark = "tritrio chat: the answer was cut: it has as many tokens as it may have\n"
+        assert chat(server.url, questions="/a?\nb?\n") == (0, "Hel\nHel\n", mark * 2)
+    assert server.bodies[0]["messages"][0]["content"] == "/a?"  # a pipe has no commands
+
+
 def test_characters_may_be_split_anywhere(chat: Chat) -> None:
     stream = text_event("süß 🌊") + text_event("!") + DONE
     with chat_server(streams(*(stream[at : at + 1] for at in range(len(stream))))) as server:
@@ -99,7 +120,10 @@ def test_characters_may_be_split_anywhere(chat: Chat) -> None:
         (
             401,
             {"error": {"message": "expected a key"}},
-            "401 Unauthorized: expected a key",
+            (
+                "401 Unauthorized: expected a key; the key is that of --api-key, or else of "
+                "OPENAI_API_KEY"
+            ),
         ),
         (404, {"error": {"message": "no model\n'm'"}}, "404 Not Found: no model 'm'"),
         (503, b"<html>busy</html>", "503 Service Unavailable"),
@@ -184,7 +208,10 @@ def test_where_no_model_can_chat_those_there_are_are_named(chat: Chat) -> None:
             "expected --url to be http://HOST:PORT, got 'host:8000'",
         ),
         (["--url", "http://h:x"], "expected --url to be http://HOST:PORT, got 'http://h:x'"),
-        (["--api-key", "ü"], "expected --api-key to be of printable ASCII characters"),
+        (
+            ["--api-key", "ü"],
+            "expected the key (--api-key, or OPENAI_API_KEY) to be of printable ASCII characters",
+        ),
         (["--max-tokens", "x"], "argument --max-tokens: invalid int value: 'x'"),
         (["--models", "x"], "unrecognized arguments: --models x"),
     ],

@@ -15,7 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chat_server import LIMIT_S, chat_server, streams, text_event
+from tests.support.chat_server import (
+    LIMIT_S,
+    chat_server,
+    end_event,
+    send_document,
+    streams,
+    text_event,
+)
 from tests.support.server_process import POLL_S, ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -123,3 +130,24 @@ def test_a_failure_does_not_end_the_chat(tmp_path: Path, leaves: bytes) -> None:
         shown.expect(b"> ")
         shown.type(leaves)
         assert shown.process.wait(LIMIT_S) == 0
+
+
+def test_commands_are_not_sent_and_what_is_too_much_is_said(tmp_path: Path) -> None:
+    cut = streams(text_event("Once"), end_event("length"), b"data: [DONE]\n\n")
+    error = {"error": {"message": "too many tokens", "code": "context_length_exceeded"}}
+    with (
+        chat_server(cut) as server,
+        terminal(tmp_path, "--url", server.url) as shown,
+    ):
+        for command in (b"/help\n", b"/clear\n"):
+            shown.expect(b"> ")
+            shown.type(command)
+            shown.expect(b"/reset begins anew, /quit leaves")
+        shown.expect(b"> ")
+        shown.type(b" /etc?\n")
+        shown.expect(b"(the answer was cut")
+        assert [body["messages"][0]["content"] for body in server.bodies] == ["/etc?"]
+        server.respond = lambda handler: send_document(handler, 400, error)
+        shown.expect(b"> ")
+        shown.type(b"On\n")
+        shown.expect(b"too many tokens; /reset begins anew")

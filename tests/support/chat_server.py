@@ -49,6 +49,12 @@ def text_event(text: str) -> bytes:
     return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
 
 
+def end_event(reason: str) -> bytes:
+    """The event that says why an answer ends."""
+    chunk = {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
+    return f"data: {json.dumps(chunk)}\n\n".encode()
+
+
 def begin_stream(handler: BaseHTTPRequestHandler) -> None:
     handler.send_response(200)
     handler.send_header("Content-Type", "text/event-stream")

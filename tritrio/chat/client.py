@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, Final, final
 from urllib.parse import urlsplit
 
-from .events import ChatError, answer_text, error_message, event_data, one_line
+from .events import ChatError, answer_text, error_code, error_message, event_data, one_line
 
 CONNECT_MAX_S: Final = 10.0
 """A server in reach takes a connection within a round trip; a lost packet or two are allowed."""
@@ -22,6 +23,9 @@ LINE_BYTES_MAX: Final = 2**20
 
 BODY_BYTES_MAX: Final = 2**20
 """Of an answer that is no stream: a list of models, or an error."""
+
+KEY_VARIABLE: Final = "OPENAI_API_KEY"
+"""Where the environment has the key, as for OpenAI's clients."""
 
 LISTED_MAX: Final = 16
 """Models that a message names: more would hide the sentence."""
@@ -53,7 +57,10 @@ class ChatClient:
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ChatError(f"expected --url to be http://HOST:PORT, got '{one_line(url)}'")
         if not api_key.isascii() or not api_key.isprintable():
-            raise ChatError("expected --api-key to be of printable ASCII characters")
+            raise ChatError(
+                f"expected the key (--api-key, or {KEY_VARIABLE}) to be of printable ASCII "
+                "characters"
+            )
         self._url = url
         self._secure = parts.scheme == "https"
         self._host, self._port = parts.hostname, port
@@ -92,8 +99,10 @@ class ChatClient:
 
     def answer(
         self, model: str, messages: Sequence[Mapping[str, str]], options: Mapping[str, Any]
-    ) -> Generator[str, None, None]:
+    ) -> Generator[str, None, bool]:
         """Yield the answer of a model as it comes; closing it ends the connection at once.
+
+        It returns whether the answer was cut, as `answer_text`.
 
         Args:
           model: Its name.
@@ -105,7 +114,7 @@ class ChatClient:
         """
         body = {"model": model, "messages": messages, "stream": True, **options}
         with self._asked("POST", CHAT_PATH, body) as response:
-            yield from answer_text(event_data(_lines(response)))
+            return (yield from answer_text(event_data(_lines(response))))
 
     @contextmanager
     def _asked(self, method: str, path: str, body: object = None) -> Iterator[HTTPResponse]:
@@ -123,9 +132,13 @@ class ChatClient:
             connection.request(method, self._path + path, data, self._headers)
             response = connection.getresponse()
             if response.status != 200:
-                said = error_message(_document(response.read(BODY_BYTES_MAX)))
-                status = f"{response.status} {one_line(response.reason)}".strip()
-                raise ChatError(f"{self._url} answered {status}" + (f": {said}" if said else ""))
+                document = _document(response.read(BODY_BYTES_MAX))
+                said = error_message(document)
+                text = f"{self._url} answered {response.status} {one_line(response.reason)}".strip()
+                text += f": {said}" if said else ""
+                if response.status == HTTPStatus.UNAUTHORIZED:
+                    text += f"; the key is that of --api-key, or else of {KEY_VARIABLE}"
+                raise ChatError(text, error_code(document))
             yield response
         except OSError as error:
             raise ChatError(f"the server at {self._url} went away: {_why(error)}") from None

@@ -10,9 +10,9 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
 from typing import Final, NoReturn, TextIO, TypeAlias
 
-from .client import ChatClient
+from .client import KEY_VARIABLE, ChatClient
 from .conversation import Conversation
-from .events import ChatError, printable
+from .events import TOO_LONG_CODE, ChatError, printable
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -21,12 +21,17 @@ EXIT_INTERRUPTED: Final = 130
 
 PROMPT: Final = "> "
 STOPPED: Final = "(stopped)"
+CUT: Final = "the answer was cut: it has as many tokens as it may have"
+COMMANDS: Final = (
+    "/reset begins anew, /quit leaves, /help says this; a question that begins with / has a blank "
+    "in front"
+)
 _EPILOG: Final = (
-    "Ctrl-C stops an answer, Ctrl-C or Ctrl-D at the prompt leaves; /reset begins anew, /quit "
-    "leaves. With input that is no terminal each line is a question, and answers alone are printed."
+    f"Ctrl-C stops an answer, Ctrl-C or Ctrl-D at the prompt leaves; {COMMANDS}. With input that "
+    "is no terminal each line is a question, and answers alone are printed."
 )
 
-_Answer: TypeAlias = Callable[[], Generator[str, None, None]]
+_Answer: TypeAlias = Callable[[], Generator[str, None, bool]]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--url", default="http://localhost:8000", help="the server (default: %(default)s)")
     add("--model", metavar="NAME", help="the model (default: the first that can chat)")
-    add("--api-key", metavar="KEY", default="", help="the key that the server asks for")
+    add("--api-key", metavar="KEY", help=f"the key the server asks for (default: ${KEY_VARIABLE})")
     add("--system", metavar="TEXT", default="", help="what the model is told beforehand")
     add("--temperature", metavar="T", type=float, help="0 for the most likely answer")
     add("--max-tokens", metavar="N", type=int, help="most tokens of an answer")
@@ -77,7 +82,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _chat(given: argparse.Namespace) -> int:
-    client = ChatClient(given.url, given.api_key)
+    key = given.api_key
+    client = ChatClient(given.url, os.environ.get(KEY_VARIABLE, "") if key is None else key)
     model = given.model or client.chat_model()
     options = {
         name: value
@@ -86,17 +92,18 @@ def _chat(given: argparse.Namespace) -> int:
     }
     conversation = Conversation(given.system)
 
-    def answer() -> Generator[str, None, None]:
+    def answer() -> Generator[str, None, bool]:
         return client.answer(model, conversation.messages, options)
 
     if sys.stdin.isatty() and sys.stdout.isatty():
         sys.stdout.write(
-            f"Chatting with {printable(model)}. Ctrl-C stops an answer, Ctrl-D leaves.\n"
+            f"Chatting with {printable(model)}. Ctrl-C stops an answer, Ctrl-D leaves, /help says "
+            "more.\n"
         )
         return _interactive(conversation, answer)
     for line in sys.stdin:
-        if line.strip():
-            _turn(conversation, line.strip(), answer, sys.stdout)
+        if line.strip() and _turn(conversation, line.strip(), answer, sys.stdout):
+            _say(CUT)
     return EXIT_OK
 
 
@@ -105,30 +112,39 @@ def _interactive(conversation: Conversation, answer: _Answer) -> int:
         import readline  # noqa: F401, PLC0415 - gives `input` its line editing
     while True:
         try:
-            line = input(PROMPT).strip()
+            given = input(PROMPT)
         except (EOFError, KeyboardInterrupt):
             sys.stdout.write("\n")
             return EXIT_OK
+        line = given.strip()
         if line == "/quit":
             return EXIT_OK
         if line == "/reset":
             conversation.reset()
+        elif given.startswith("/"):
+            sys.stdout.write(f"{COMMANDS}\n")
         elif line:
             try:
-                _turn(conversation, line, answer, sys.stdout)
+                if _turn(conversation, line, answer, sys.stdout):
+                    sys.stdout.write(f"({CUT})\n")
             except KeyboardInterrupt:
                 sys.stdout.write(f"{STOPPED}\n")
             except ChatError as error:
-                _say(error)
+                too_long = error.code == TOO_LONG_CODE
+                _say(f"{error}; /reset begins anew" if too_long else error)
 
 
-def _turn(conversation: Conversation, question: str, answer: _Answer, out: TextIO) -> None:
-    """Ask a question and print its answer as it comes, as far as it comes."""
+def _turn(conversation: Conversation, question: str, answer: _Answer, out: TextIO) -> bool:
+    """Ask a question and print its answer as it comes; return whether it was cut."""
     pieces: list[str] = []
     conversation.ask(question)
     try:
         with closing(answer()) as coming:
-            for piece in coming:
+            while True:
+                try:
+                    piece = next(coming)
+                except StopIteration as end:
+                    return bool(end.value)
                 pieces.append(piece)
                 out.write(printable(piece) if out.isatty() else piece)
                 out.flush()
@@ -139,6 +155,6 @@ def _turn(conversation: Conversation, question: str, answer: _Answer, out: TextI
             out.flush()
 
 
-def _say(error: ChatError) -> None:
-    sys.stderr.write(f"tritrio chat: {error}\n")
+def _say(what: ChatError | str) -> None:
+    sys.stderr.write(f"tritrio chat: {what}\n")
     sys.stderr.flush()
