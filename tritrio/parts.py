@@ -115,7 +115,7 @@ def build_parts(
         gate=Gate(
             input_bytes_max=options.http_input_bytes_max,
             keys=rules.openai_keys,
-            restricted=rules.http_restricted,
+            restricted=rules.http_restricted if rules.openai_keys is None else None,
         )
     )
     forward = None if rules.http_forwarding is None else rules.http_forwarding.http_parameters

@@ -12,6 +12,7 @@ import trio
 from .actors.router import Router
 from .actors.routing_table import IndexEntry, ModelState
 from .logs import printable
+from .options import ServerOptions
 from .protocol.wording import without_model
 
 DRAIN_REPORT_S: Final = 1.0
@@ -41,6 +42,16 @@ def log_models(index: Sequence[IndexEntry], repositories: Iterable[Path]) -> Non
             _log.error(text, entry.printed, version, entry.state.value, reason, extra=about)
     if not index:
         _log.warning("there are no models in %s", ", ".join(map(str, repositories)))
+
+
+def log_keys(options: ServerOptions) -> None:
+    """Say which calls over HTTP need a key of OpenAI's API, if there are keys; not the keys."""
+    count = len(set(options.openai_api_keys))
+    if not count:
+        return
+    need = "the API key" if count == 1 else f"one of {count} API keys"
+    more = ", but what --http-restricted-api asks for" if options.http_restricted_apis else ""
+    _log.info("calls below /v1 need %s as bearer token; calls below /v2 need none%s", need, more)
 
 
 async def log_drain(router: Router, frontends: Sequence[object], deadline_s: float) -> None:

@@ -26,7 +26,7 @@ from .listening import BoundAddresses, OpenPorts, Place, StartError, bound_addre
 from .logs import Logs
 from .options import ServerOptions
 from .parts import Parts, build_parts
-from .progress import log_drain, log_models
+from .progress import log_drain, log_keys, log_models
 from .protocol.errors import RequestError
 from .protocol.metrics_config import parse_metrics_config
 from .protocol.trace_config import parse_trace_config
@@ -209,6 +209,8 @@ class Server:
                 http_tls, grpc_tls = tls.http is not None, tls.grpc is not None
                 for line in bound.lines(http_tls=http_tls, grpc_tls=grpc_tls):
                     _log.info(line)
+                if bound.http is not None:
+                    log_keys(options)
                 if options.model_control == "none":
                     settle_heap()
                 task_status.started(bound)

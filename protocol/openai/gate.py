@@ -20,7 +20,8 @@ class Gate:
     Args:
       input_bytes_max: Most bytes of a body.
       keys: The keys of clients; None lets everybody in.
-      restricted: The calls that need the header of `--http-restricted-api`; None for none.
+      restricted: The calls that need the header of `--http-restricted-api`; None for none. Clients
+        with keys have no such header: whoever gives keys gives none of these.
     """
 
     def __init__(

@@ -87,3 +87,24 @@ async def test_restricted_calls_and_forwarded_headers(
             headers = ["admin: secret", header]
             client.send(call("completions", headers=headers, model="talk", prompt="a"))
             assert (await client.response()).status == status
+
+
+async def test_keys_alone_rule_the_calls_of_openai(
+    autojump_clock: MockClock, talking: Path
+) -> None:
+    rules: dict[str, Any] = {
+        "openai_api_keys": ("sk-a",),
+        "http_restricted_apis": ("inference,metadata:admin=secret",),
+    }
+    async with memory_server(talking, **rules) as server:
+        client = server.http()
+        for header, first, second in (
+            ("Authorization: Bearer sk-a", 200, 403),
+            ("admin: secret", 401, 400),
+        ):
+            client.send(call("completions", headers=[header], model="talk", prompt="a"))
+            assert (await client.response()).status == first
+            client.send(request_bytes("/v1/models", headers=[header]))
+            assert (await client.response()).status == first
+            client.send(request_bytes("/v2/models/talk/generate", b"no JSON", headers=[header]))
+            assert (await client.response()).status == second

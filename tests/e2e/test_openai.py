@@ -209,3 +209,6 @@ def test_keys_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(openai.AuthenticationError):
             client.with_options(api_key="wrong").models.list()
         assert server.stop() == 0
+        line = "calls below /v1 need one of 2 API keys as bearer token; calls below /v2 need none"
+        assert f'"{line}"\n' in server.log()
+        assert KEY not in server.log()
