@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from ...memory.kv_slots import KV_BLOCK_TOKENS
+from ...memory.kv_slots import KV_BLOCK_TOKENS, blocks_of
 from ...protocol.errors import ErrorCode, FailureReason, RequestError, invalid_argument
 from ...protocol.tensors import Array
 from .settings import LlmSettings
@@ -62,7 +62,8 @@ class CausalModel(Protocol):
 def tokens_per_row(settings: LlmSettings, context: int | None, token_bytes: int) -> int:
     """Return how long a sequence may be, in tokens.
 
-    What the settings say, else what the model can see, so far as all rows have room for it.
+    What the settings say, else what the model can see, so far as there is room for the state: of
+    one sequence within the budget, and of all rows within the default or a larger budget.
 
     Args:
       settings: Of the model.
@@ -70,7 +71,8 @@ def tokens_per_row(settings: LlmSettings, context: int | None, token_bytes: int)
       token_bytes: Bytes of state of one token; 0 if it takes none.
 
     Raises:
-      RequestError: INVALID_ARG; the settings ask for more than the model can see, or nobody says.
+      RequestError: INVALID_ARG; the settings ask for more than the model can see or the budget has
+        room for, or nobody says.
     """
     wanted = settings.max_model_len
     if wanted is None and context is None:
@@ -78,21 +80,40 @@ def tokens_per_row(settings: LlmSettings, context: int | None, token_bytes: int)
             "expected max_model_len in the settings, since the model does not say how many tokens "
             "it can see"
         )
+    if wanted is not None and context is not None and wanted > context:
+        raise invalid_argument(
+            f"expected max_model_len to be at most the {context} tokens that the model can "
+            f"see, got {wanted}"
+        )
+    _check_budget(settings, token_bytes)
     if wanted is not None:
-        if context is not None and wanted > context:
-            raise invalid_argument(
-                f"expected max_model_len to be at most the {context} tokens that the model can "
-                f"see, got {wanted}"
-            )
         return wanted
     assert context is not None, "checked above"
     if not token_bytes:
         return context
+    block_bytes = token_bytes * KV_BLOCK_TOKENS
     budget_bytes = settings.kv_cache_memory_bytes or KV_DEFAULT_BYTES_MAX
-    tokens = budget_bytes // (token_bytes * settings.max_num_seqs)
+    tokens = max(budget_bytes, KV_DEFAULT_BYTES_MAX) // (token_bytes * settings.max_num_seqs)
     if tokens > KV_BLOCK_TOKENS:
         tokens -= tokens % KV_BLOCK_TOKENS  # a part of a block is charged as a whole one
+    if settings.kv_cache_memory_bytes is not None:
+        tokens = min(tokens, budget_bytes // block_bytes * KV_BLOCK_TOKENS)
     return max(2, min(context, tokens))
+
+
+def _check_budget(settings: LlmSettings, token_bytes: int) -> None:
+    """Refuse a budget that has no room for one sequence of the length that is asked for."""
+    budget_bytes, tokens = settings.kv_cache_memory_bytes, settings.max_model_len
+    if budget_bytes is None:
+        return
+    least_bytes = blocks_of(tokens or 1) * KV_BLOCK_TOKENS * token_bytes
+    if budget_bytes < least_bytes:
+        length = f" of max_model_len {tokens} tokens" if tokens else ""
+        raise invalid_argument(
+            f"expected kv_cache_memory_bytes to be {least_bytes} at least, room for one sequence"
+            f"{length}, with {token_bytes} bytes a token and blocks of {KV_BLOCK_TOKENS} tokens, "
+            f"got {budget_bytes}"
+        )
 
 
 def model_fault(message: str) -> RequestError:

@@ -167,7 +167,7 @@ def limits_of(settings: LlmSettings, model: CausalModel, text: Text) -> EngineLi
     """Return what a loaded model can do.
 
     Raises:
-      RequestError: INVALID_ARG; the state has room for no sequence, or an end token is unknown.
+      RequestError: INVALID_ARG; an end token is unknown.
     """
     vocabulary_size = min(model.vocabulary_size, text.vocabulary_size)
     unknown = [token for token in text.end_tokens if token >= vocabulary_size]
@@ -180,11 +180,6 @@ def limits_of(settings: LlmSettings, model: CausalModel, text: Text) -> EngineLi
     budget_bytes = settings.kv_cache_memory_bytes
     if budget_bytes is None:
         budget_bytes = settings.max_num_seqs * blocks_of(model.tokens_per_row) * block_bytes
-    if budget_bytes < block_bytes:
-        raise invalid_argument(
-            f"expected kv_cache_memory_bytes to be {block_bytes} at least, which the state of "
-            f"{KV_BLOCK_TOKENS} tokens takes, got {budget_bytes}"
-        )
     return EngineLimits(
         rows=settings.max_num_seqs,
         tokens_per_row=model.tokens_per_row,

@@ -12,6 +12,7 @@ from tests.backends.generating import open_instance
 from tests.backends.tiny_causal import CONTEXT, TOKEN_BYTES, write_tiny
 from tritrio.backends.base import InstancePlace
 from tritrio.backends.llm.backend import LlmBackend
+from tritrio.backends.llm.causal_model import tokens_per_row
 from tritrio.backends.llm.settings import LlmSettings, TensorNames, parse_settings, read_settings
 from tritrio.protocol.errors import ErrorCode, RequestError
 from tritrio.protocol.pb.inference import (
@@ -20,6 +21,8 @@ from tritrio.protocol.pb.inference import (
     ModelTransactionPolicy,
     ModelWarmup,
 )
+
+BLOCKS = f"with {TOKEN_BYTES} bytes a token and blocks of 16 tokens"
 
 
 def test_what_is_not_written_has_a_default() -> None:
@@ -113,9 +116,9 @@ def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     [
         ("{}", CONTEXT, 8 * CONTEXT * TOKEN_BYTES),
         ('{"max_model_len": 20, "max_num_seqs": 2}', 20, 2 * 32 * TOKEN_BYTES),
-        (f'{{"kv_cache_memory_bytes": {8 * 10 * TOKEN_BYTES}}}', 10, 80 * TOKEN_BYTES),
-        (f'{{"kv_cache_memory_bytes": {8 * 22 * TOKEN_BYTES}}}', 16, 176 * TOKEN_BYTES),
-        (f'{{"kv_cache_memory_bytes": {40 * TOKEN_BYTES}, "max_model_len": 30}}', 30, 40 * 512),
+        (f'{{"kv_cache_memory_bytes": {80 * TOKEN_BYTES}}}', CONTEXT, 80 * TOKEN_BYTES),
+        (f'{{"kv_cache_memory_bytes": {50 * TOKEN_BYTES}}}', 48, 50 * TOKEN_BYTES),
+        (f'{{"kv_cache_memory_bytes": {32 * TOKEN_BYTES}, "max_model_len": 30}}', 30, 32 * 512),
     ],
 )
 def test_sequences_are_as_long_as_model_and_memory_allow(
@@ -128,12 +131,32 @@ def test_sequences_are_as_long_as_model_and_memory_allow(
 
 
 @pytest.mark.parametrize(
+    ("budget_bytes", "tokens"),
+    [
+        (None, (1 << 30) // 8 // 1000),
+        (1 << 29, (1 << 30) // 8 // 1000),
+        (1 << 31, (1 << 31) // 8 // 1000),
+        (1 << 26, (1 << 26) // 1000),
+    ],
+)
+def test_rows_are_as_long_as_they_fit_side_by_side_and_one_within_the_budget(
+    budget_bytes: int | None, tokens: int
+) -> None:
+    settings = LlmSettings(max_num_seqs=8, kv_cache_memory_bytes=budget_bytes)
+    assert tokens_per_row(settings, 1 << 20, 1000) == tokens // 16 * 16
+
+
+@pytest.mark.parametrize(
     ("form", "message"),
     [
         ({"settings": '{"max_model_len": 65}'}, "at most the 64 tokens that the model can see"),
         (
             {"settings": f'{{"kv_cache_memory_bytes": {16 * TOKEN_BYTES - 1}}}'},
-            f"kv_cache_memory_bytes to be {16 * TOKEN_BYTES} at least, which the state",
+            f"to be {16 * TOKEN_BYTES} at least, room for one sequence, {BLOCKS}, got 8191",
+        ),
+        (
+            {"settings": f'{{"kv_cache_memory_bytes": {31 * TOKEN_BYTES}, "max_model_len": 30}}'},
+            f"room for one sequence of max_model_len 30 tokens, {BLOCKS}, got {31 * TOKEN_BYTES}",
         ),
         ({"context": False}, "expected max_model_len in the settings"),
         ({"in_place": False}, "expected a graph whose present keys and values may lie where"),
