@@ -18,6 +18,7 @@ import outcome
 import trio
 
 from ..backends.base import DeviceFaultError
+from ..backends.fault_log import FaultLog
 from ..backends.fault_text import cut_to
 from ..backends.llm.planner import StepPlanner
 from ..backends.llm.steps import GeneratesTokens, SequenceStart, StepPlan, StepResult, TokenEvent
@@ -78,6 +79,7 @@ class LlmEngine:
         self._completion = completion
         self._hang_s = hang_s
         self._waited = waited
+        self._faults = FaultLog()  # of the device's thread
         self._planner = StepPlanner(model.limits)
         statistics = completion.statistics
         self._statistics = statistics.llm = statistics.llm or LlmStatistics()
@@ -222,7 +224,9 @@ class LlmEngine:
         except RequestError as error:
             return RequestError(error.code, error.message, reason=FailureReason.BACKEND)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model may raise
-            return self._surroundings.internal(f"failed with {type(error).__name__}: {error}")
+            fault = self._surroundings.internal(f"failed with {type(error).__name__}: {error}")
+            self._faults.note(fault.message, error)
+            return fault
 
     async def _settle(self) -> None:
         """Let slots deal with what the step has brought, and receivers with what they sent."""

@@ -29,6 +29,7 @@ from ..protocol.tensors import Array, Tensor, encode_bytes_elements
 from ..protocol.wording import names_text, shape_text
 from .base import Batch, InstancePlace, ModelInstance, ModelSource
 from .batch_tensors import BatchTensors, join_flat
+from .fault_log import FaultLog
 from .fault_text import cut_to, text_of
 from .model_function import ModelFunction, function_of, held_in
 from .model_outputs import OutputForm, forms_of, names_asked_for, state_forms_of
@@ -77,7 +78,7 @@ class FunctionInstance:
         self._outputs: dict[str, OutputForm] = {}
         self._states: dict[str, OutputForm] = {}
         self._batch_tensors: BatchTensors  # known after `load`
-        self._faults = 0
+        self._faults = FaultLog()
 
     def load(self) -> None:
         """Find the function, compare it with the configuration, and make the object of a class.
@@ -175,14 +176,8 @@ class FunctionInstance:
         try:
             return self._code.run(self._name, outcome)
         except RequestError as error:
-            self._log_fault(error)
+            self._faults.note(error.message)
             return error
-
-    def _log_fault(self, fault: RequestError) -> None:
-        """Tell the operator, ever more rarely: a broken model fails as often as it is asked."""
-        self._faults += 1
-        if self._faults & (self._faults - 1) == 0:
-            _LOGGER.error("%s (faults so far: %d)", fault.message, self._faults)
 
     @property
     def _name(self) -> str:
@@ -258,7 +253,7 @@ class FunctionInstance:
             fault = error
         except BaseException as error:  # noqa: BLE001 - what is returned may be the model's code
             fault = self._fault(f"returned what cannot be sent: {cut_to(text_of(error))}")
-        self._log_fault(fault)
+        self._faults.note(fault.message)
         return [self._failure(request, fault) for request in requests]
 
     def _named(self, result: Any) -> dict[str, Any]:

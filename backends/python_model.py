@@ -24,6 +24,7 @@ from typing import Any, Final, final
 from ..protocol.errors import ErrorCode, FailureReason, RequestError
 from ..protocol.pb.inference import ModelConfig
 from .base import Batch, InstancePlace, ModelInstance, ModelSource, SequenceEnd
+from .fault_log import FaultLog
 from .pb_context import ModelContext, enter_model, model_loaded, model_unloaded
 from .pb_model_config import ModelConfig as ConfigBuilder
 from .pb_objects import InferenceResponse
@@ -123,7 +124,7 @@ class PythonModelInstance:
         self._code = ModelCode(source, config.default_model_filename or DEFAULT_FILENAME)
         self._model: Any = None
         self._context = ModelContext(source, place.server, place.number)
-        self._faults = 0  # batches that failed as a whole
+        self._faults = FaultLog()
 
     def load(self) -> None:
         """Import the code, make the model object and call its `initialize`.
@@ -265,11 +266,8 @@ class PythonModelInstance:
         batch.compute_end_ns = perf_counter_ns()
 
     def _log_fault(self, what: str) -> None:
-        """Tell the operator, ever more rarely: a broken model fails as often as it is asked."""
-        self._faults += 1
-        if self._faults & (self._faults - 1) == 0:
-            name = self._place.name
-            _LOGGER.error("model instance '%s': %s (faults so far: %d)", name, what, self._faults)
+        """Tell the operator, ever more rarely; see `FaultLog`."""
+        self._faults.note(f"model instance '{self._place.name}': {what}")
 
     def _fault_of_list(self, responses: Any, requests: list[InferenceRequest]) -> str | None:
         if self.decoupled:

@@ -12,6 +12,7 @@ from ...protocol.pb.inference import ModelConfig
 from ...protocol.tensors import Array
 from ...protocol.wording import about_model
 from ..base import Batch, InstancePlace, ModelSource
+from ..fault_log import FaultLog
 from .causal_model import CausalModel
 from .configuration import check_config
 from .sampler import Sampler
@@ -35,6 +36,7 @@ class LlmInstance:
         self._config = config
         self._place = place
         self._model: CausalModel | None = None
+        self._faults = FaultLog()
 
     def load(self) -> None:
         """Read the settings, the tokenizer and the model, and take memory for the state.
@@ -118,6 +120,7 @@ class LlmInstance:
                 logits = model.decode(plan.decodes, plan.idle_rows)
                 sampled.add(logits, [decode.sequence_id for decode in plan.decodes])
         except RequestError as error:
+            self._faults.note(self._named(error.message))
             raise RequestError(
                 error.code, self._named(error.message), reason=error.reason
             ) from None
@@ -130,6 +133,9 @@ class LlmInstance:
                 continue
             if prefill.samples:
                 sampled.add(logits, [prefill.sequence_id])
+        for fault in sampled.faults.values():
+            if not fault.of_request:
+                self._faults.note(self._named(fault.reason))
         rest_ns = perf_counter_ns() - begin_ns - decode_ns - sampled.ns
         return StepResult(
             choices=sampled.choices,

@@ -133,7 +133,9 @@ async def test_texts_survive_preemption(autojump_clock: MockClock) -> None:
         assert served.gauges == (0, 0, 0)
 
 
-async def test_a_fault_of_the_model_fails_the_texts_of_one_step(autojump_clock: MockClock) -> None:
+async def test_a_fault_of_the_model_fails_the_texts_of_one_step(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     async with serving_llm() as served:
 
         def fail_at_third(plan: StepPlan) -> None:
@@ -157,6 +159,13 @@ async def test_a_fault_of_the_model_fails_the_texts_of_one_step(autojump_clock: 
         statistics = served.statistics
         assert statistics.failures[FailureReason.BACKEND] == 2
         assert (statistics.llm.failed, statistics.success.count) == (2, 1)
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage()) == (
+        "ERROR",
+        "model instance 'model_0' failed with ValueError: no luck (faults so far: 1)",
+    )
+    assert record.exc_info
+    assert "in fail_at_third" in caplog.text
 
 
 def breaks_at(step: int, *, times: int = 1) -> Callable[[FakeLlm], None]:

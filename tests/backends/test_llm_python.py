@@ -12,7 +12,7 @@ from tests.backends.generating import Generating, open_instance
 from tests.backends.tiny_causal import write_tiny
 from tests.support.g2p import END, WORDS, write_g2p
 from tritrio.backends.base import ModelSource
-from tritrio.backends.llm.steps import Prefill, RowCopy, StepPlan
+from tritrio.backends.llm.steps import Decode, Prefill, RowCopy, StepPlan
 from tritrio.protocol.errors import RequestError
 
 COUNTING = """
@@ -134,6 +134,26 @@ def test_a_class_that_fails_in_a_step_is_told_what_was_expected(
     instance = open_instance(write_python(tmp_path, COUNTING.replace(old, new)))
     result = instance.step(StepPlan(prefills=(Prefill(3, 0, (1, 2), 0, samples=False),)))
     assert re.match(f"model 'm'.*{message}", result.faults[3].reason)
+
+
+def test_faults_are_logged_with_their_place_ever_more_rarely(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = COUNTING.replace("return self.after(tokens[-1])", "return 1 / 0")
+    code = code.replace("return [self.after", "raise OSError('lost')\n        return [self.after")
+    instance = open_instance(write_python(tmp_path, code))
+    caplog.clear()
+    read = StepPlan(prefills=(Prefill(3, 0, (1, 2), 0, samples=False),))
+    for _ in range(3):
+        instance.step(read)
+    with pytest.raises(RequestError, match="step raised OSError: lost"):
+        instance.step(StepPlan(decodes=(Decode(3, 0, 2, 2),)))
+    read_fault = "prefill raised ZeroDivisionError: division by zero (at 1/model.py:15 in prefill)"
+    step_fault = "step raised OSError: lost (at 1/model.py:19 in step)"
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("ERROR", f"model 'm' version 1: {fault} (faults so far: {count})")
+        for fault, count in ((read_fault, 1), (read_fault, 2), (step_fault, 4))
+    ]
 
 
 def test_a_real_model_says_how_words_are_spoken(tmp_path: Path) -> None:
