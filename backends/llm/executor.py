@@ -15,6 +15,7 @@ from ..base import Batch, InstancePlace, ModelSource
 from ..fault_log import FaultLog
 from .causal_model import CausalModel
 from .configuration import check_config
+from .load_log import log_loaded
 from .sampler import Sampler
 from .settings import LlmSettings, read_settings
 from .steps import EngineLimits, SequenceFault, StepPlan, StepResult, TokenChoice
@@ -66,6 +67,8 @@ class LlmInstance:
         self._model = model = self._open(settings)
         self.limits = limits_of(settings, model, self.text)
         self._sampler = Sampler(self.limits.vocabulary_size, self.limits.end_tokens)
+        threads = None if settings.is_python else settings.onnx_threads(self._place)
+        log_loaded(self._place.name, self.limits, self.text, threads)
 
     def _open(self, settings: LlmSettings) -> CausalModel:
         if settings.is_python:

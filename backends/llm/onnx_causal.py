@@ -92,7 +92,7 @@ class OnnxCausalModel:
                 "only; expected KIND_CPU",
             )
         path, stamp = model_file(source, settings.model)
-        threads = settings.intra_op_num_threads or place.cpu_threads
+        threads = settings.onnx_threads(place)
         session_settings = SessionSettings(
             path=str(path),
             file_stamp=stamp,

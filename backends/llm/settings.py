@@ -12,7 +12,7 @@ from typing import Any, Final, final
 from ...protocol.errors import RequestError, invalid_argument
 from ...protocol.json_text import parse_object
 from ...protocol.wording import names_text, quoted, shown
-from ..base import ModelSource
+from ..base import InstancePlace, ModelSource
 from ..model_file import path_inside
 
 SETTINGS_FILE: Final = "model.json"
@@ -109,6 +109,10 @@ class LlmSettings:
     def step_tokens(self) -> int:
         """Most tokens of a step."""
         return self.max_num_batched_tokens or self.max_num_seqs + DEFAULT_PROMPT_TOKENS
+
+    def onnx_threads(self, place: InstancePlace) -> int:
+        """Return how many threads execute a graph."""
+        return self.intra_op_num_threads or place.cpu_threads
 
 
 _RANGES: Final = {
