@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
+from ..backends.llm.steps import EngineLimits
+from ..protocol.llm_statistics import EngineGauges
 from ._batch_candidate import BatchReason
 from ._batch_policy import BatchPolicy
 
@@ -66,6 +68,35 @@ class BatchLog:
             _describe(_Decision._make(decision), policy, now_s)
             for decision in reversed(self._decisions)
         ]
+
+
+def continuous(
+    rules: Mapping[str, Any], limits: Sequence[EngineLimits], gauges: EngineGauges
+) -> dict[str, Any]:
+    """Return how a model that generates text batches, as JSON values: continuously.
+
+    Args:
+      rules: Of its queue; see `BatchPolicy.describe`.
+      limits: What each of its instances can do; at least one, and all the same.
+      gauges: How they stand together.
+    """
+    return {
+        "scheduler": "continuous",
+        "rules": {
+            "rows": sum(each.rows for each in limits),
+            "tokens_per_row": limits[0].tokens_per_row,
+            "step_tokens": limits[0].step_tokens,
+            "prefix_caching": limits[0].prefix_caching,
+            "preserve_ordering": rules["preserve_ordering"],
+            "levels": rules["levels"],
+        },
+        "running": gauges.running,
+        "waiting": gauges.waiting,
+        "paused": gauges.paused,
+        "kv_used_bytes": gauges.kv_used_bytes,
+        "kv_cached_bytes": gauges.kv_cached_bytes,
+        "kv_budget_bytes": gauges.kv_budget_bytes,
+    }
 
 
 def _describe(decision: _Decision, policy: BatchPolicy, now_s: float) -> dict[str, Any]:

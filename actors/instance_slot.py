@@ -121,10 +121,9 @@ class InstanceSlot:
         return None if self._instance is None else self._instance.executing
 
     @property
-    def generating(self) -> GeneratesTokens | None:
+    def generates(self) -> GeneratesTokens | None:
         """The loaded model, if it generates text."""
-        model = self._model
-        return model if isinstance(model, GeneratesTokens) else None
+        return self._model if isinstance(self._model, GeneratesTokens) else None
 
     @property
     def says_ready(self) -> bool:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import trio
 
 from ..backends.base import Backend, ModelInstance, ModelSource
 from ..backends.batch_strategy import BatchStrategy
+from ..backends.llm.steps import GeneratesTokens
 from ..backends.openai_settings import OpenAiSettings
 from ..backends.warmup import run_warmup, warmup_samples
 from ..protocol.errors import ErrorCode, RequestError
@@ -25,6 +26,7 @@ from ..protocol.metrics_config import first_response_buckets_ms
 from ..protocol.model_spec import ModelSpec
 from ..protocol.pb.inference import ModelConfig
 from ..protocol.statistics import Histogram, ModelStatistics
+from ._batch_explanation import continuous
 from ._completion import Completion
 from ._completion_order import CompletionOrder
 from ._flight import counts_own_timeouts, has_queue_timeouts
@@ -130,7 +132,7 @@ class Model:
             hears_ends=lambda index: active[index].slot.hears_sequence_ends,
         )
         self._scheduler = make_scheduler(definition, spec, surroundings)
-        self.version.explain = self._scheduler.explain
+        self.version.explain = self._explain
         if calls is not None:
             calls.add_model(self.version, self._instances.slots)
         self._to_scheduler = to_scheduler
@@ -214,14 +216,25 @@ class Model:
             self.fail(errors[0])
             return False
         self.version.loaded = True
-        generating = next(filter(None, (slot.generating for slot in self._instances.slots)), None)
-        if generating is not None:
-            self.version.text = generating.text
-            self.version.tokens_max = generating.limits.tokens_per_row
+        generating = self._generating()
+        if generating:
+            self.version.text = generating[0].text
+            self.version.tokens_max = generating[0].limits.tokens_per_row
         self._let_instances_say_ready()
         self._set_state(ModelState.READY)
         self._log_state("READY")
         return True
+
+    def _generating(self) -> list[GeneratesTokens]:
+        models = (slot.generates for slot in self._instances.slots)
+        return [model for model in models if model is not None]
+
+    def _explain(self) -> dict[str, Any] | None:
+        explained, llm = self._scheduler.explain(), self.version.statistics.llm
+        limits = [model.limits for model in self._generating()]
+        if explained is None or llm is None or not limits:
+            return explained
+        return continuous(explained["rules"], limits, llm.totals())
 
     def _let_instances_say_ready(self) -> None:
         says_ready = any(slot.says_ready for slot in self._instances.slots)

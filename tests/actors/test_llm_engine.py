@@ -168,6 +168,35 @@ async def test_a_fault_of_the_model_fails_the_texts_of_one_step(
     assert "in fail_at_third" in caplog.text
 
 
+async def test_it_says_that_it_batches_continuously(autojump_clock: MockClock) -> None:
+    async with serving_llm(rows=2) as served:
+        for letter in "abcdef":
+            served.ask(letter, sampling={"max_tokens": 100})
+        await trio.sleep(3 * STEP_S)
+        explain = served.model.version.explain
+        assert explain is not None
+        shown = explain()
+        assert shown is not None
+        (level,) = shown["rules"].pop("levels")
+        assert (level["level"], level["queued"]) == (1, 2)
+        assert shown == {
+            "scheduler": "continuous",
+            "rules": {
+                "rows": 2,
+                "tokens_per_row": 256,
+                "step_tokens": 32,
+                "prefix_caching": False,
+                "preserve_ordering": False,
+            },
+            "running": 2,
+            "waiting": 2,
+            "paused": 0,
+            "kv_used_bytes": 2 * 16 * 10,
+            "kv_cached_bytes": 0,
+            "kv_budget_bytes": 10 * 4 * 256,
+        }
+
+
 def breaks_at(step: int, *, times: int = 1) -> Callable[[FakeLlm], None]:
     """Let the devices of so many instances break at a step that reads or goes on."""
     left = [times]
