@@ -151,6 +151,6 @@ def _open_sink(config: TraceConfig, run_in_thread: RunInThread) -> TraceSink:
         raise RequestError(
             ErrorCode.UNSUPPORTED,
             f"the trace mode {OPENTELEMETRY} needs the extra 'tracing' (pip install "
-            f"'tritrio[tracing]'): {error}",
+            f"'.[tracing]' in the checkout of tritrio): {error}",
         ) from None
     return TraceSpans(config)

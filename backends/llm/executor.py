@@ -21,7 +21,10 @@ from .settings import LlmSettings, read_settings
 from .steps import EngineLimits, SequenceFault, StepPlan, StepResult, TokenChoice
 from .text import Text
 
-_MISSING = "{} is missing; pip install 'tritrio[llm]' gets what models that generate text need"
+_MISSING = (
+    "{} is missing; pip install '.[llm]' in the checkout of tritrio gets what models that generate "
+    "text need"
+)
 
 
 @final

@@ -80,7 +80,7 @@ class Guides:
         except ModuleNotFoundError:
             raise RequestError(
                 ErrorCode.UNSUPPORTED,
-                "guided decoding needs llguidance: pip install 'tritrio[llm]'",
+                "guided decoding needs llguidance: pip install '.[llm]' in the checkout of tritrio",
             ) from None
         limits = llguidance.LLParserLimits(
             initial_lexer_fuel=LEXER_FUEL,

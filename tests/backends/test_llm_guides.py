@@ -273,6 +273,6 @@ def test_a_model_without_end_tokens_has_no_guides() -> None:
 
 def test_the_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    with pytest.raises(RequestError, match=r"pip install 'tritrio\[llm\]'") as caught:
+    with pytest.raises(RequestError, match=r"pip install '\.\[llm\]' in the checkout") as caught:
         Guides(TEXT).compile(Guide(GuideKind.REGEX, "a"))
     assert caught.value.code is ErrorCode.UNSUPPORTED
