@@ -70,7 +70,7 @@ def logits(directory: Path, weights: Mapping[str, np.ndarray], precision: str) -
     source = source_in(directory)
     gguf = write_gguf(directory / "model.gguf", weights)
     build(gguf, source.version_directory / "model.onnx", precision)
-    model = OnnxCausalModel(source, LlmSettings(max_num_seqs=1), InstancePlace("m_0", 0))
+    model = OnnxCausalModel(source, LlmSettings(max_num_seqs=1), InstancePlace("m_0"))
     assert model.tokens_per_row == 32
     return model.prefill(Prefill(0, 0, (1, 2, 3), past=0, samples=True)).copy()
 
