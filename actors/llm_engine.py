@@ -209,7 +209,7 @@ class LlmEngine:
             return
         self._count_step(plan, result, perf_counter_ns() - start_ns)
         news: dict[LlmSlot, list[TokenEvent]] = {}
-        for event in self._planner.commit(plan, result, trio.current_time()):
+        for event in self._planner.commit(plan, result):
             news.setdefault(self._by_sequence[event.sequence_id], []).append(event)
         for slot, events in news.items():
             self._unsettled.add(slot)
@@ -287,7 +287,7 @@ class LlmEngine:
         Raises:
           RequestError: it can never be generated.
         """
-        self._planner.add(start, trio.current_time())
+        self._planner.add(start)
         self._by_sequence[start.id] = self._unadmitted[start.id] = slot
         self._work.set()
 

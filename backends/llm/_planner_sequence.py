@@ -15,15 +15,11 @@ class SequenceFacts:
     """What became of one sequence so far, for statistics.
 
     Attributes:
-      added_s: When it was added, in the planner's time.
-      admitted_s: When it first got a row; None before.
-      first_token_s: When its first token was there; None before.
+      admitted_s: When it first got a row, in the planner's time; None before.
       cached_tokens: Tokens of its prompt that were not computed when it first got a row.
     """
 
-    added_s: float
     admitted_s: float | None = None
-    first_token_s: float | None = None
     cached_tokens: int = 0
 
 
@@ -36,7 +32,6 @@ class Sequence:
       arrival: How many were added before it.
       tokens_max: Most tokens that it can have, prompt and text together.
       limits: What the model can do.
-      now_s: The time.
 
     Attributes:
       id: Its number.
@@ -70,13 +65,7 @@ class Sequence:
     )
 
     def __init__(
-        self,
-        start: SequenceStart,
-        *,
-        arrival: int,
-        tokens_max: int,
-        limits: EngineLimits,
-        now_s: float,
+        self, start: SequenceStart, *, arrival: int, tokens_max: int, limits: EngineLimits
     ) -> None:
         params = start.params
         self.id = start.id
@@ -89,7 +78,7 @@ class Sequence:
         self.joined = False
         self.turn = 0
         self.held_back = 0
-        self.facts = SequenceFacts(now_s)
+        self.facts = SequenceFacts()
         self._end_tokens = limits.end_tokens
         self._stop_tokens = frozenset(params.stop_token_ids)
         if not params.ignore_eos:
@@ -117,10 +106,8 @@ class Sequence:
         """Whether it goes on token by token: all but its last, generated one are computed."""
         return self.uncomputed == 1 and len(self.chain.tokens) > len(self.start.prompt)
 
-    def choose(self, choice: TokenChoice, now_s: float) -> TokenEvent:
+    def choose(self, choice: TokenChoice) -> TokenEvent:
         """Take its next token and return what that means."""
-        if self.facts.first_token_s is None:
-            self.facts.first_token_s = now_s
         self.chain.append(choice.token)
         stops = choice.token in self._stop_tokens
         if choice.ends_guide and choice.token in self._end_tokens:

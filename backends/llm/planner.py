@@ -37,17 +37,9 @@ class StepPlanner:
 
     Args:
       limits: What the model can do and may take.
-
-    Attributes:
-      prefix_query_tokens: Prompt tokens that were looked for in the state there was.
-      prefix_hit_tokens: Those that were found.
-      prompt_tokens_computed: Tokens read in parts of prompts, after a preemption again.
     """
 
     def __init__(self, limits: EngineLimits) -> None:
-        self.prefix_query_tokens = 0
-        self.prefix_hit_tokens = 0
-        self.prompt_tokens_computed = 0
         self._limits = limits
         self._rows = RowAllocator(limits)
         # The last token takes no state.
@@ -101,7 +93,7 @@ class StepPlanner:
         """Return what became of a sequence; one that ended is known until the next `plan`."""
         return (self._sequences.get(sequence_id) or self._ended[sequence_id]).facts
 
-    def add(self, start: SequenceStart, now_s: float) -> None:
+    def add(self, start: SequenceStart) -> None:
         """Let a sequence wait for a row.
 
         Raises:
@@ -111,11 +103,7 @@ class StepPlanner:
         if (fault := self._fault(len(start.prompt))) is not None:
             raise fault
         sequence = Sequence(
-            start,
-            arrival=self._arrivals,
-            tokens_max=self._tokens_max,
-            limits=self._limits,
-            now_s=now_s,
+            start, arrival=self._arrivals, tokens_max=self._tokens_max, limits=self._limits
         )
         self._arrivals += 1
         self._sequences[start.id] = sequence
@@ -211,9 +199,6 @@ class StepPlanner:
             return  # again, after a preemption
         facts.admitted_s = now_s
         facts.cached_tokens = place.tokens
-        if self._limits.prefix_caching:
-            self.prefix_query_tokens += len(sequence.start.prompt)
-            self.prefix_hit_tokens += place.tokens
 
     def _prefills(
         self, readers: list[Sequence], decodes: int
@@ -252,13 +237,12 @@ class StepPlanner:
         rows = range(decodes[-1].row)
         return {row: self._rows.kv.tokens_in(row) for row in rows if row not in busy}
 
-    def commit(self, plan: StepPlan, result: StepResult, now_s: float) -> list[TokenEvent]:
+    def commit(self, plan: StepPlan, result: StepResult) -> list[TokenEvent]:
         """Take what became of a step, and return what that means for each sequence with news.
 
         Args:
           plan: The step that was planned last.
           result: A choice or a fault for each of its sequences that was to get a token.
-          now_s: The time.
         """
         self._finish_step(plan)
         events = []
@@ -266,7 +250,6 @@ class StepPlanner:
         parts += [
             (each.sequence_id, each.past + len(each.tokens), each.samples) for each in plan.prefills
         ]
-        self.prompt_tokens_computed += sum(len(each.tokens) for each in plan.prefills)
         for sequence_id, computed, samples in parts:
             sequence = self._sequences.get(sequence_id)
             if sequence is None:
@@ -280,7 +263,7 @@ class StepPlanner:
             sequence.computed = computed
             self._rows.kv.fill(sequence.row, computed)
             if samples:
-                event = sequence.choose(result.choices[sequence_id], now_s)
+                event = sequence.choose(result.choices[sequence_id])
                 if event.finish is not None:
                     self._end(sequence)
                 events.append(event)

@@ -44,7 +44,7 @@ class Company:
 
     Attributes:
       texts: The tokens of each part.
-      planner: With its counts.
+      planner: As it stands.
       plans: All steps.
     """
 
@@ -64,7 +64,7 @@ class Company:
             self._act(step)
             plan = self.planner.plan(step)
             if plan is not None:
-                self._step(plan, step)
+                self._step(plan)
             elif len(self._done) == len(self._parts):
                 return self.texts
         raise AssertionError("somebody is not through")
@@ -78,7 +78,7 @@ class Company:
                     start = SequenceStart(
                         id=self._ids[number], prompt=part.prompt, params=part.params, seed=part.seed
                     )
-                    self.planner.add(start, step)
+                    self.planner.add(start)
             elif length == part.leaves_at:
                 self.planner.remove(self._ids[number])
                 self._done.add(number)
@@ -87,10 +87,10 @@ class Company:
                 act = self.planner.pause if step < until else self.planner.resume
                 act(self._ids[number])
 
-    def _step(self, plan: StepPlan, step: int) -> None:
+    def _step(self, plan: StepPlan) -> None:
         self.plans.append(plan)
         numbers = {sequence: number for number, sequence in self._ids.items()}
-        for event in self.planner.commit(plan, self._instance.step(plan), step):
+        for event in self.planner.commit(plan, self._instance.step(plan)):
             assert event.choice is not None, event.fault
             number = numbers[event.sequence_id]
             self.texts[number].append(event.choice.token)

@@ -176,7 +176,7 @@ class Engine:
 
     def add(self, *starts: SequenceStart) -> None:
         for each in starts:
-            self.planner.add(each, len(self.plans))
+            self.planner.add(each)
             self.texts[each.id] = []
 
     def step(self) -> StepPlan | None:
@@ -188,7 +188,7 @@ class Engine:
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[TokenEvent]:
         self.plans.append(plan)
-        events = self.planner.commit(plan, result, len(self.plans))
+        events = self.planner.commit(plan, result)
         for event in events:
             if event.choice is not None:
                 self.texts[event.sequence_id].append(event.choice.token)
@@ -208,6 +208,11 @@ class Engine:
                 return plans
             plans.append(plan)
         raise AssertionError(f"not done after {steps_max} steps")
+
+    @property
+    def prompt_tokens_read(self) -> int:
+        """Tokens that were read in parts of prompts, again behind preemptions."""
+        return sum(len(part.tokens) for plan in self.plans for part in plan.prefills)
 
     def finished(self) -> list[int]:
         """Who is complete, in that order."""

@@ -30,7 +30,7 @@ from tritrio.protocol.sampling_params import FinishReason
 
 def refusal(of: EngineLimits, tokens: int) -> str:
     with pytest.raises(RequestError) as caught:
-        StepPlanner(of).add(start(1, tokens), 0)
+        StepPlanner(of).add(start(1, tokens))
     assert caught.value.code is ErrorCode.INVALID_ARG
     return caught.value.message
 
@@ -56,7 +56,7 @@ def test_one_sequence_is_read_and_goes_on_until_it_has_its_tokens() -> None:
 def test_without_anything_to_do_there_is_no_step() -> None:
     planner = StepPlanner(limits())
     assert planner.plan(0) is None
-    planner.add(start(1, 3), 0)
+    planner.add(start(1, 3))
     planner.remove(1)
     assert planner.plan(0) is None
 
@@ -67,7 +67,7 @@ def test_an_empty_prompt_is_refused() -> None:
 
 def test_a_prompt_that_leaves_no_room_for_a_token_is_refused() -> None:
     of = limits(tokens_per_row=50)
-    StepPlanner(of).add(start(1, 49), 0)
+    StepPlanner(of).add(start(1, 49))
     assert refusal(of, 50) == (
         "the prompt has 50 tokens, and with it the text would have more than the 50 that the model"
         " can take: 49 are left for a prompt"
@@ -76,7 +76,7 @@ def test_a_prompt_that_leaves_no_room_for_a_token_is_refused() -> None:
 
 def test_a_prompt_whose_state_never_fits_is_refused() -> None:
     of = limits(budget_tokens=40)  # two whole blocks
-    StepPlanner(of).add(start(1, 32), 0)
+    StepPlanner(of).add(start(1, 32))
     assert refusal(of, 33) == (
         "the state of the prompt's 33 tokens takes 96 bytes, more than the 80 that the model has"
         " for it"
@@ -98,10 +98,10 @@ def test_a_text_ends_where_there_is_no_room_for_more(of: EngineLimits, most: int
 def one_choice(choice: TokenChoice, **params: Any) -> TokenEvent:
     """What becomes of a sequence's first token."""
     planner = StepPlanner(limits())
-    planner.add(start(1, 3, **params), 0)
+    planner.add(start(1, 3, **params))
     plan = planner.plan(0)
     assert plan is not None
-    (event,) = planner.commit(plan, StepResult(choices={1: choice}), 0)
+    (event,) = planner.commit(plan, StepResult(choices={1: choice}))
     assert event.choice is choice
     assert planner.running == (event.finish is None)
     return event
@@ -368,18 +368,17 @@ def test_a_lost_instance_ends_every_sequence() -> None:
     assert engine.planner.plan(0) is None
 
 
-def test_facts_tell_when_a_sequence_got_its_row_and_its_first_token() -> None:
+def test_facts_tell_when_a_sequence_got_its_row() -> None:
     engine = Engine(limits(rows=1, step_tokens=10))
     engine.add(start(1, 5, max_tokens=3))
     engine.step()
     engine.add(start(2, 15, max_tokens=1))
-    facts = engine.planner.facts(2)
-    assert (facts.added_s, facts.admitted_s, facts.first_token_s) == (1, None, None)
+    assert engine.planner.facts(2).admitted_s is None
     engine.steps(4)
+    assert engine.finished() == [1, 2]
     assert engine.planner.facts(2).admitted_s == 3
-    assert engine.planner.facts(2).first_token_s == 5  # has ended with it
     engine.step()
     with pytest.raises(KeyError):
         engine.planner.facts(2)
-    assert engine.planner.prompt_tokens_computed == 20
+    assert engine.prompt_tokens_read == 20
     assert engine.texts[2] == [next_token([102] * 15)]

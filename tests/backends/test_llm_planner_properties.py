@@ -30,7 +30,6 @@ def test_the_crowds_meet_what_they_are_to_meet() -> None:
     """The property says nothing if nobody is preempted, copied or moved."""
     crowds = [play(seed) for seed in range(30)]
     assert sum(crowd.engine.planner.preemptions for crowd in crowds) > 10
-    assert sum(crowd.engine.planner.prefix_hit_tokens for crowd in crowds) > 100
     plans = [plan for crowd in crowds for plan in crowd.engine.plans]
     assert sum(len(plan.swaps) for plan in plans) > 20
     assert sum(len(plan.copies) for plan in plans) > 20

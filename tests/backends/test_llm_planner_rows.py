@@ -33,7 +33,7 @@ def test_the_last_to_come_gives_up_its_row_and_goes_on_where_it_was() -> None:
     # Read again in one part: the prompt and the 17 tokens that it had.
     again = [plan for plan in engine.plans[1:] if plan.prefills]
     assert [reading(plan) for plan in again] == [[(2, 33)]]
-    assert engine.planner.prompt_tokens_computed == 16 + 16 + 33
+    assert engine.prompt_tokens_read == 16 + 16 + 33
 
 
 def test_a_second_admission_does_not_count() -> None:
@@ -43,9 +43,7 @@ def test_a_second_admission_does_not_count() -> None:
     facts = engine.planner.facts(2)
     engine.run()
     assert engine.planner.preemptions == 1
-    assert (facts.admitted_s, facts.first_token_s, facts.cached_tokens) == (0, 1, 0)
-    assert engine.planner.prefix_query_tokens == 32
-    assert engine.planner.prefix_hit_tokens == 0
+    assert (facts.admitted_s, facts.cached_tokens) == (0, 0)
 
 
 def test_who_gave_up_its_row_comes_before_those_that_came_later() -> None:
@@ -133,11 +131,10 @@ def test_what_is_cached_of_a_prompt_is_not_computed_again() -> None:
     assert plan is not None
     assert plan.copies == ()
     assert plan.prefills == (Prefill(2, 0, (engine.texts[1][-1], 7, 8), 63, samples=True),)
+    assert engine.planner.facts(2).cached_tokens == 63
     engine.run()
     assert engine.texts[2] == alone(longer, engine.limits)
-    assert engine.planner.prefix_query_tokens == 60 + 66
-    assert engine.planner.prefix_hit_tokens == 63
-    assert engine.planner.prompt_tokens_computed == 60 + 3
+    assert engine.prompt_tokens_read == 60 + 3
 
 
 def test_the_beginning_of_one_that_goes_on_is_copied() -> None:
@@ -197,7 +194,7 @@ def test_prompts_that_come_together_are_computed_once() -> None:
     assert reading(plans[3]) == [(1, 5), (2, 5), (3, 5)]
     # The whole blocks that they share are there after three steps: nobody waits for the end.
     assert plans[3].copies == (RowCopy(0, 1, 96), RowCopy(0, 2, 96))
-    assert engine.planner.prompt_tokens_computed == 101 + 5 + 5 + 5
+    assert engine.prompt_tokens_read == 101 + 5 + 5 + 5
     for each in (*starts, other):
         assert engine.texts[each.id] == alone(each, engine.limits)
 
