@@ -15,6 +15,7 @@ from ..protocol.trace import Trace
 from ..protocol.trace_config import OPENTELEMETRY, TraceConfig
 from ..protocol.trace_context import TraceContext
 from ..protocol.trace_settings import TraceSetting, TraceSettings, Update
+from ..protocol.wording import installing
 from ._trace_files import TraceFiles
 from ._worker_threads import RunInThread
 
@@ -150,7 +151,7 @@ def _open_sink(config: TraceConfig, run_in_thread: RunInThread) -> TraceSink:
     except ImportError as error:
         raise RequestError(
             ErrorCode.UNSUPPORTED,
-            f"the trace mode {OPENTELEMETRY} needs the extra 'tracing' (pip install "
-            f"'.[tracing]' in the checkout of tritrio): {error}",
+            f"the trace mode {OPENTELEMETRY} needs the extra 'tracing' ({installing('tracing')}): "
+            f"{error}",
         ) from None
     return TraceSpans(config)

@@ -10,7 +10,7 @@ from ..protocol.dtypes import PROTOCOL_NAMES
 from ..protocol.errors import RequestError, invalid_argument
 from ..protocol.openai.tool_calls import PARSERS
 from ..protocol.pb.inference import ModelConfig
-from ..protocol.wording import names_text, quoted
+from ..protocol.wording import installing, names_text, quoted
 from .parameters import bad_parameter, number_parameter, parameter_text
 
 TOOL_CALL_PARSER: Final = "tool_call_parser"
@@ -118,7 +118,7 @@ def _embedding_model(config: ModelConfig, content: bytes) -> EmbeddingModel:
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415 - only such models need it
     except ImportError:
-        package = "the package tokenizers, which pip install 'tritrio[llm]' gets"
+        package = f"the package tokenizers, which {installing('llm')} gets"
         raise _unfit(config, package, "an installation without") from None
     try:
         tokenizer = Tokenizer.from_str(content.decode())

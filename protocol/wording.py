@@ -54,6 +54,11 @@ def shown(value: object) -> str:
     return str(value)
 
 
+def installing(extra: str) -> str:
+    """Return how one gets the packages of an extra of this project."""
+    return f"pip install '.[{extra}]' in the checkout of tritrio"
+
+
 def shape_text(shape: Shape) -> str:
     """Return a shape as "[1,16]", long ones cut."""
     dims = ",".join(map(str, shape[:SHOWN_ITEMS_MAX]))

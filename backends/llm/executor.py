@@ -10,7 +10,7 @@ from ...memory.kv_slots import KV_BLOCK_TOKENS, blocks_of
 from ...protocol.errors import ErrorCode, RequestError, invalid_argument
 from ...protocol.pb.inference import ModelConfig
 from ...protocol.tensors import Array
-from ...protocol.wording import about_model
+from ...protocol.wording import about_model, installing
 from ..base import Batch, InstancePlace, ModelSource
 from ..fault_log import FaultLog
 from .causal_model import CausalModel
@@ -21,10 +21,7 @@ from .settings import LlmSettings, read_settings
 from .steps import EngineLimits, SequenceFault, StepPlan, StepResult, TokenChoice
 from .text import Text
 
-_MISSING = (
-    "{} is missing; pip install '.[llm]' in the checkout of tritrio gets what models that generate "
-    "text need"
-)
+_MISSING = "{} is missing; {} gets what models that generate text need"
 
 
 @final
@@ -51,7 +48,7 @@ class LlmInstance:
         try:
             self._load()
         except ModuleNotFoundError as error:
-            message = _MISSING.format(f"the Python package '{error.name}'")
+            message = _MISSING.format(f"the Python package '{error.name}'", installing("llm"))
             raise RequestError(ErrorCode.UNSUPPORTED, self._named(message)) from error
         except RequestError as error:
             raise RequestError(error.code, self._named(error.message)) from None

@@ -17,7 +17,7 @@ import numpy as np
 from ...protocol.errors import ErrorCode, RequestError, invalid_argument
 from ...protocol.sampling_params import Guide, GuideKind
 from ...protocol.tensors import Array
-from ...protocol.wording import quoted
+from ...protocol.wording import installing, quoted
 from .steps import CompiledGuide, GuideFaultError, GuideState
 from .text import Text
 
@@ -80,7 +80,7 @@ class Guides:
         except ModuleNotFoundError:
             raise RequestError(
                 ErrorCode.UNSUPPORTED,
-                "guided decoding needs llguidance: pip install '.[llm]' in the checkout of tritrio",
+                f"guided decoding needs llguidance: {installing('llm')}",
             ) from None
         limits = llguidance.LLParserLimits(
             initial_lexer_fuel=LEXER_FUEL,
