@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from ..protocol.llm_tensors import TEXT_INPUT, TEXT_OUTPUT
 from ..protocol.openai.errors import MODEL_NOT_FOUND, OpenAiError
-from ..protocol.wording import quoted
+from ..protocol.wording import names_text, quoted
 from .routing_table import ModelVersion
 
 CHAT: Final = "/v1/chat/completions"
@@ -54,20 +55,31 @@ def described(version: ModelVersion, created: int) -> dict[str, Any]:
     return document
 
 
-def check_can(version: ModelVersion, endpoint: str) -> None:
-    """Check that a model can answer a call.
-
-    Raises:
-      OpenAiError: it cannot.
-    """
+def why_not(version: ModelVersion, endpoint: str) -> str:
+    """Return why a model cannot answer a call, or ""."""
     able = endpoints(version)
     if endpoint in able:
-        return
+        return ""
     name = quoted(version.name)
+    if endpoint == CHAT and version.text is not None:
+        return (
+            f"expected a model that has a chat template, got {name}, which has none: "
+            "chat_template.jinja, or chat_template in tokenizer_config.json, in its version "
+            "directory would be one"
+        )
     if endpoint == CHAT and COMPLETIONS in able:
-        raise not_found(f"expected a model that has a chat template, got {name}, which has none")
+        return (
+            f"expected a model that has a chat template, got {name}, which has none: only models "
+            "of the backend 'llm' do"
+        )
     what = "makes embeddings" if endpoint == EMBEDDINGS else "generates text"
-    raise not_found(f"expected a model that {what}, got {name}, which does not")
+    return f"expected a model that {what}, got {name}, which does not"
+
+
+def choice(versions: Iterable[ModelVersion], endpoint: str) -> str:
+    """Return the end of a message that names the models for a call."""
+    names = dict.fromkeys(each.name for each in versions if endpoint in endpoints(each))
+    return f"; models for {endpoint} are {names_text(names)}" if names else ""
 
 
 def not_found(message: str) -> OpenAiError:

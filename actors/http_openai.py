@@ -13,7 +13,7 @@ from uuid import uuid4
 import orjson
 import trio
 
-from ..protocol.errors import RequestError, invalid_argument
+from ..protocol.errors import ErrorCode, RequestError, invalid_argument
 from ..protocol.generate_codec import check_coding
 from ..protocol.http_request import HttpRequest
 from ..protocol.http_response import JSON_CONTENT_TYPE, HttpResponse
@@ -30,7 +30,7 @@ from ..protocol.requests import InferRequest, Parameters
 from ..protocol.tensors import Buffer
 from ..protocol.wording import quoted
 from ._http_sampling import sample_request
-from ._openai_models import CHAT, COMPLETIONS, check_can, described, endpoints, not_found
+from ._openai_models import CHAT, COMPLETIONS, choice, described, endpoints, not_found, why_not
 from ._openai_replies import Replies
 from ._openai_stream import OpenAiStream, take_response
 from .http_api import CODEC_THREADS_MAX, HttpMethod
@@ -60,6 +60,7 @@ class OpenAiContext:
       tracing: Samples inferences.
       now_s: Returns Unix time.
       forward: Takes parameters from headers; None takes none.
+      names_models: Whether errors may name the models there are: only who may list them is told.
 
     Attributes:
       router: Likewise.
@@ -73,12 +74,42 @@ class OpenAiContext:
         tracing: Tracing,
         now_s: Callable[[], float],
         forward: Forward | None = None,
+        names_models: bool = True,
     ) -> None:
         self.router = router
         self.now_s = now_s
         self._tracing = tracing
         self._forward = forward
+        self._names_models = names_models
         self._threads = trio.CapacityLimiter(CODEC_THREADS_MAX)
+
+    def find(self, name: str, endpoint: str) -> ModelVersion:
+        """Return the model for a call, whether it can answer that or not; see `check`.
+
+        Raises:
+          OpenAiError: there is no such model; names those for this call.
+          RequestError: see `RoutingTable.find`.
+        """
+        try:
+            return self.router.table.find(name)
+        except RequestError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            message = error.message
+        raise not_found(message + self._choice(endpoint))
+
+    def check(self, version: ModelVersion, endpoint: str) -> None:
+        """Check that a model can answer a call.
+
+        Raises:
+          OpenAiError: it cannot; names those that can.
+        """
+        why = why_not(version, endpoint)
+        if why:
+            raise not_found(why + self._choice(endpoint))
+
+    def _choice(self, endpoint: str) -> str:
+        return choice(self.router.table.ready_versions(), endpoint) if self._names_models else ""
 
     async def run(self, job: Callable[[*Ts], T], *args: *Ts, inline: bool) -> T:
         """Return or raise what a job does, on the event loop or on a thread."""
@@ -176,12 +207,14 @@ class OpenAiMethods:
             check_coding(request.headers.get(b"content-encoding", b""))
             inline = len(request.body) <= INLINE_BYTES_MAX
             asked = await context.run(parse, request.body, inline=inline)
-            version = context.router.table.find(asked.model)
+            endpoint = COMPLETIONS if asked.chat is None else CHAT
+            version = context.find(asked.model, endpoint)
             try:
-                _check_model(asked, version)
+                context.check(version, endpoint)
+                _check_inputs(asked, version)
                 infers = await context.run(_infer_requests, asked, version, inline=inline)
                 # It may have been replaced meanwhile, and take no more requests.
-                version = context.router.table.find(asked.model)
+                version = context.find(asked.model, endpoint)
                 header = self._header(asked, version)
                 answer = _answer(asked, version, header)
             except (OpenAiError, RequestError) as error:
@@ -219,9 +252,8 @@ class OpenAiMethods:
         )
 
 
-def _check_model(asked: GenerationRequest, version: ModelVersion) -> None:
-    """Refuse a model that cannot do what is asked for."""
-    check_can(version, COMPLETIONS if asked.chat is None else CHAT)
+def _check_inputs(asked: GenerationRequest, version: ModelVersion) -> None:
+    """Refuse a model that has no inputs for what is asked for."""
     inputs = version.spec.inputs
     if asked.logprobs and RETURN_LOGPROBS not in inputs:
         raise OpenAiError(

@@ -20,7 +20,7 @@ from ..protocol.openai.errors import TOO_LONG, OpenAiError
 from ..protocol.requests import InferRequest, InferResponse
 from ..protocol.tensors import Array
 from ..protocol.wording import quoted, shape_text
-from ._openai_models import EMBEDDINGS, check_can
+from ._openai_models import EMBEDDINGS
 from ._openai_replies import Replies
 from .http_api import HttpMethod
 from .http_openai import INLINE_BYTES_MAX, OpenAiContext, as_request_error, failed
@@ -58,15 +58,17 @@ class OpenAiEmbeddings:
         try:
             check_coding(request.headers.get(b"content-encoding", b""))
             asked = await context.run(parse_embedding, request.body, inline=inline)
-            version = context.router.table.find(asked.model)
-            model = _embedding_model(version)
+            version = context.find(asked.model, EMBEDDINGS)
+            context.check(version, EMBEDDINGS)
+            model = version.openai.embedding
+            assert model is not None
             try:
                 tokens = await context.run(_tokens, asked, model, inline=inline)
             except OpenAiError as error:
                 count_refusal(version, as_request_error(error), arrived_s)
                 raise
             # It may have been replaced meanwhile, and take no more requests.
-            version = context.router.table.find(asked.model)
+            version = context.find(asked.model, EMBEDDINGS)
             parts = batches(tokens, version.spec.max_batch_size)
             infers = [_infer_request(version, model, [tokens[i] for i in part]) for part in parts]
             replies = context.submit_all(request, version, infers, arrived_s)
@@ -79,13 +81,6 @@ class OpenAiEmbeddings:
         inline = len(embeddings) * model.dimensions <= INLINE_NUMBERS_MAX
         body = await context.run(_document, asked, embeddings, tokens, inline=inline)
         return HttpResponse(200, [JSON_CONTENT_TYPE], body)
-
-
-def _embedding_model(version: ModelVersion) -> EmbeddingModel:
-    check_can(version, EMBEDDINGS)
-    model = version.openai.embedding
-    assert model is not None
-    return model
 
 
 def _tokens(asked: EmbeddingRequest, model: EmbeddingModel) -> list[list[int]]:

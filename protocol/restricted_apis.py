@@ -168,6 +168,10 @@ class RestrictedRoutes:
             if (key := keys.get(api)) is not None
         }
 
+    def restricts(self, route: RouteName) -> bool:
+        """Return whether a call needs a key."""
+        return route in self._keys
+
     def refusal(self, request: HttpRequest) -> str | None:
         """Return why a request is refused, or None; its verb and its body do not matter."""
         try:

@@ -49,6 +49,7 @@ from .memory.response_cache import LocalCache
 from .memory.shared_memory import SharedMemoryRegions
 from .options import ServerOptions, VertexAiOptions
 from .protocol.errors import RequestError
+from .protocol.http_routes import RouteName
 from .protocol.openai.gate import Gate
 from .protocol.sagemaker import BINARY
 from .protocol.vertex_ai import VertexAiRoutes
@@ -111,11 +112,12 @@ def build_parts(
         restricted=rules.http_restricted,
         forwarding=rules.http_forwarding,
     )
+    openai_restricted = rules.http_restricted if rules.openai_keys is None else None
     api = make_api(
         gate=Gate(
             input_bytes_max=options.http_input_bytes_max,
             keys=rules.openai_keys,
-            restricted=rules.http_restricted if rules.openai_keys is None else None,
+            restricted=openai_restricted,
         )
     )
     forward = None if rules.http_forwarding is None else rules.http_forwarding.http_parameters
@@ -126,7 +128,12 @@ def build_parts(
         forward=forward,
     )
     openai = OpenAiContext(
-        router=router, tracing=tracing, now_s=lambda: datetime.now(UTC).timestamp(), forward=forward
+        router=router,
+        tracing=tracing,
+        now_s=lambda: datetime.now(UTC).timestamp(),
+        forward=forward,
+        names_models=openai_restricted is None
+        or not openai_restricted.restricts(RouteName.OPENAI_MODELS),
     )
     api.extend(OpenAiMethods(openai).mapping())
     api.extend(OpenAiEmbeddings(openai).mapping())

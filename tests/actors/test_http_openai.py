@@ -263,6 +263,31 @@ def test_a_call_that_failed_lets_its_request_go(error: RequestError | OpenAiErro
     assert error.__traceback__ is None
 
 
+async def test_the_models_that_can_do_it_are_named(
+    autojump_clock: MockClock, talking: Path
+) -> None:
+    async with memory_server(talking) as server:
+        client = server.http()
+        answer = await complete(client, "a", model="nobody")
+        assert answer.json["error"]["message"] == (
+            "expected the name of a known model, got 'nobody'; models for /v1/completions are "
+            "['small', 'talk']"
+        )
+        answer = await chat(client, "a", model="nobody")  # there is none for it
+        message = "expected the name of a known model, got 'nobody'"
+        assert answer.json["error"]["message"] == message
+        teach(server)
+        answer = await chat(client, "a", model="small")
+        assert answer.json["error"]["message"] == (
+            "expected a model that has a chat template, got 'small', which has none: only models "
+            "of the backend 'llm' do; models for /v1/chat/completions are ['talk']"
+        )
+    restricted = ("metadata:admin=secret",)
+    async with memory_server(talking, http_restricted_apis=restricted) as server:
+        answer = await complete(server.http(), "a", model="nobody")
+        assert answer.json["error"]["message"] == message  # not for those who may not list them
+
+
 async def test_the_models_are_those_that_can_be_asked(
     autojump_clock: MockClock, talking: Path
 ) -> None:

@@ -13,6 +13,7 @@ from tests.support.grpc_client import DEADLINE_EXCEEDED, OK, GrpcClient
 from tests.support.llm import LIMITS, STEP_S, TOKEN_S, alone, seconds_of_step
 from tests.support.llm_clients import all_events, event, generate, held, stream_message, text_of
 from tests.support.memory_server import MemoryServer, memory_server
+from tests.support.openai_calls import chat
 from tritrio.backends import registry
 from tritrio.protocol.llm_statistics import CancelReason
 
@@ -61,6 +62,19 @@ async def test_the_list_of_models_says_what_a_text_may_have(
         (model,) = (await client.response()).json["data"]
         assert model["supported_endpoints"] == ["/v1/completions"]
         assert model["max_model_len"] == LIMITS.tokens_per_row
+
+
+async def test_a_chat_without_a_template_says_where_one_belongs(
+    autojump_clock: MockClock, repository: Path
+) -> None:
+    async with memory_server(repository) as server:
+        answer = await chat(server.http(), "a", model="letters")
+        assert answer.status == 404
+        assert answer.json["error"]["message"] == (
+            "expected a model that has a chat template, got 'letters', which has none: "
+            "chat_template.jinja, or chat_template in tokenizer_config.json, in its version "
+            "directory would be one"
+        )
 
 
 async def test_refusals_have_the_status_of_a_bad_request(
