@@ -64,24 +64,34 @@ def check_repository(repository: Path) -> None:
     """Check that a directory is not a model itself, which is named in place of its parent easily.
 
     It is if it has a configuration, or version directories with files, and nothing that lies in it
-    could be a model.
+    could be a model. Likewise it is the version of one if its name is a number and a file in it is
+    named as those of models are.
 
     Raises:
-      RequestError: INVALID_ARG; names the directory and its parent.
+      RequestError: INVALID_ARG; names the directory and the one that was expected.
     """
     try:
-        inside = [entry for entry in repository.iterdir() if entry.is_dir()]
+        entries = list(repository.iterdir())
+        inside = [entry for entry in entries if entry.is_dir()]
         versions = [entry for entry in inside if parse_version(entry.name) is not None]
         if any(map(_looks_like_model, inside)):
             return
         filled = any(each.is_file() for version in versions for each in version.iterdir())
-        if not (filled or (repository / CONFIG_NAME).is_file()):
-            return
+        model = filled or (repository / CONFIG_NAME).is_file()
+        numbered = parse_version(repository.absolute().name) is not None
+        version = numbered and any(each.stem == "model" and each.is_file() for each in entries)
     except OSError:  # whoever reads it next says so
+        return
+    if model:
+        what, expected = "a model itself", f"its parent directory '{repository.parent}'"
+    elif version:
+        place = repository.absolute().parent
+        what, expected = f"a version of the model '{place.name}'", f"'{place.parent}'"
+    else:
         return
     raise invalid_argument(
         f"expected a directory of models as model repository, got '{repository}', which looks like "
-        f"a model itself; expected its parent directory '{repository.parent}'"
+        f"{what}; expected {expected}"
     )
 
 

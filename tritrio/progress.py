@@ -41,7 +41,11 @@ def log_models(index: Sequence[IndexEntry], repositories: Iterable[Path]) -> Non
             text = "model %s%s is %s: %s"
             _log.error(text, entry.printed, version, entry.state.value, reason, extra=about)
     if not index:
-        _log.warning("there are no models in %s", ", ".join(map(str, repositories)))
+        _log.warning(
+            "there are no models in %s; the files of a model lie in MODEL/VERSION below it, such "
+            "as MODEL/1/model.onnx",
+            ", ".join(map(str, repositories)),
+        )
 
 
 def log_keys(options: ServerOptions) -> None:

@@ -210,6 +210,23 @@ async def test_a_model_in_place_of_its_repository_is_refused_and_its_parent_name
             pass
 
 
+@pytest.mark.parametrize("file", ["model.py", "model.json"])
+def test_a_version_in_place_of_its_repository_is_refused(tmp_path: Path, file: str) -> None:
+    lay_out(tmp_path, f"adds/1/{file}", "adds/1/assets/a.json")
+    message = (
+        f"expected a directory of models as model repository, got '{tmp_path}/adds/1', which looks "
+        f"like a version of the model 'adds'; expected '{tmp_path}'"
+    )
+    with pytest.raises(RequestError) as refused:
+        check_repository(tmp_path / "adds" / "1")
+    assert refused.value.message == message
+
+
+def test_a_repository_may_have_a_number_as_its_name(tmp_path: Path) -> None:
+    check_repository(lay_out(tmp_path / "1", "README.md"))
+    check_repository(lay_out(tmp_path / "2", "model.txt", "adds/1/model.py"))
+
+
 @pytest.mark.parametrize(
     "files",
     [

@@ -94,6 +94,14 @@ def test_a_bad_value_is_named_with_what_was_expected(
             ["--model-repositry", "x"],
             "there is no option '--model-repositry'; did you mean --model-repository?",
         ),
+        (
+            ["--model-repo=x"],
+            "there is no option '--model-repo'; did you mean --model-repository?",
+        ),
+        (
+            ["--model-stor=x"],
+            "there is no option '--model-stor'; did you mean --model-repository?",
+        ),
         (["--qqqqqqqq=1"], "there is no option '--qqqqqqqq'; --help lists those there are"),
         (["surplus"], "expected options alone, got 'surplus'"),
         (["--exit-timeout=1"], "there is no option '--exit-timeout'; did you mean"),

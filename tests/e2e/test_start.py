@@ -97,6 +97,10 @@ def test_empty_repository_is_served_and_ready(repository: Path, tmp_path: Path) 
     with running_server(repository, tmp_path / "log") as server:
         assert ask(server.http_port, "GET", "/v2/health/ready").status == 200
         assert ask(server.http_port, "POST", "/v2/repository/index").json() == []
+        assert (
+            f"there are no models in {repository}; the files of a model lie in MODEL/VERSION below "
+            "it, such as MODEL/1/model.onnx"
+        ) in server.log()
 
 
 def failed_start(tmp_path: Path, repository: Path, *flags: str) -> str:

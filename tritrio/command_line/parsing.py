@@ -84,7 +84,8 @@ def _unknown(text: str) -> str:
     name = text.partition("=")[0]
     if not name.startswith("-"):
         return f"expected options alone, got '{text}'"
-    names = [name for option in OPTIONS for name in (option.name, option.also) if name]
-    near = difflib.get_close_matches(name, [*names, "--help", "--version"], 1)
+    names = [*(option.name for option in OPTIONS), "--help", "--version"]
+    begun = [each for each in names if each.startswith(name)]  # cut short, as abbreviations are
+    near = begun if len(begun) == 1 else difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]}?" if near else "--help lists those there are"
     return f"there is no option '{name}'; {hint}"
