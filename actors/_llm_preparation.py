@@ -62,6 +62,7 @@ class TextPreparation:
     Args:
       text: The tokenizer.
       limits: Of the model.
+      defaults: How tokens are chosen where a request says nothing.
       run_in_thread: Does what takes long.
     """
 
@@ -69,11 +70,13 @@ class TextPreparation:
         self,
         text: Text,
         limits: EngineLimits,
+        defaults: SamplingParams,
         run_in_thread: RunInThread,
     ) -> None:
         self._text = text
         self._tokens_max = limits.tokens_per_row
         self._vocabulary_size = limits.vocabulary_size
+        self._defaults = defaults
         self._guides = Guides(text)
         self._run_in_thread = run_in_thread
 
@@ -86,7 +89,9 @@ class TextPreparation:
         text = self._text
         self._check_count(request)
         llm = read_llm_request(request)
-        params = parse_sampling_params(llm.sampling, vocabulary_size=self._vocabulary_size)
+        params = parse_sampling_params(
+            llm.sampling, vocabulary_size=self._vocabulary_size, defaults=self._defaults
+        )
         prompt = await self._tokens(llm)
         guide = None
         if params.guide is not None:

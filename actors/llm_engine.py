@@ -88,7 +88,9 @@ class LlmEngine:
         self._surroundings = SlotSurroundings(
             name=name,
             sequences=self,
-            preparation=TextPreparation(model.text, model.limits, run_in_thread),
+            preparation=TextPreparation(
+                model.text, model.limits, model.sampling_defaults, run_in_thread
+            ),
             text=model.text,
             completion=completion,
             statistics=self._statistics,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import inf, isfinite
 from typing import Any, Final
 
@@ -40,6 +41,7 @@ takes requests in reads it, and others wait meanwhile."""
 CHOICES_MAX: Final = 1024
 """Texts to choose from; a list of more is data and not a choice."""
 
+_DEFAULTS: Final = SamplingParams()
 _INT64_END = 2**63
 _NUMBER = re.compile(r"[+-]?(?:\d{1,32}\.?\d{0,32}|\.\d{1,32})(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,32}", re.ASCII)
@@ -49,16 +51,21 @@ _GUIDES: Final = ("guided_decoding", "structured_outputs")
 
 
 def parse_sampling_params(
-    document: Mapping[str, Any], *, vocabulary_size: int | None = None
+    document: Mapping[str, Any],
+    *,
+    vocabulary_size: int | None = None,
+    defaults: SamplingParams = _DEFAULTS,
 ) -> SamplingParams:
     """Return the sampling parameters that JSON values stand for.
 
-    A null is the default. Where the values came as request parameters, which are scalars, a string
-    may hold a number, a truth value or, for lists and objects, JSON.
+    A null is the default, but for `max_tokens`, where it is as many as fit. Where the values came
+    as request parameters, which are scalars, a string may hold a number, a truth value or, for
+    lists and objects, JSON.
 
     Args:
       document: Name -> JSON value.
       vocabulary_size: How many tokens there are; None leaves that to whoever knows.
+      defaults: What counts where nothing is said.
 
     Raises:
       RequestError: INVALID_ARG; an unknown name, a value of the wrong kind or out of range, or
@@ -83,7 +90,7 @@ def parse_sampling_params(
             given["guide"] = _guide(name, value)
         else:
             given[name] = _READERS[name](name, value)
-    params = SamplingParams(**given)
+    params = replace(defaults, **given)
     if params.max_tokens is not None and params.min_tokens > params.max_tokens:
         raise invalid_argument(
             f"sampling parameter 'min_tokens' must be at most 'max_tokens', which is "

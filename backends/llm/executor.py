@@ -9,12 +9,14 @@ from typing import final
 from ...memory.kv_slots import KV_BLOCK_TOKENS, blocks_of
 from ...protocol.errors import ErrorCode, RequestError, invalid_argument
 from ...protocol.pb.inference import ModelConfig
+from ...protocol.sampling_params import SamplingParams
 from ...protocol.tensors import Array
 from ...protocol.wording import about_model, installing
 from ..base import Batch, InstancePlace, ModelSource
 from ..fault_log import FaultLog
 from .causal_model import CausalModel
 from .configuration import check_config
+from .generation_config import read_sampling_defaults
 from .load_log import log_loaded
 from .sampler import Sampler
 from .settings import LlmSettings, read_settings
@@ -31,6 +33,7 @@ class LlmInstance:
     generates_tokens = True
     limits: EngineLimits
     text: Text
+    sampling_defaults: SamplingParams
 
     def __init__(self, source: ModelSource, config: ModelConfig, place: InstancePlace) -> None:
         self._source = source
@@ -64,6 +67,7 @@ class LlmInstance:
             chat_template=settings.chat_template,
             end_tokens=settings.eos_token_id,
         )
+        self.sampling_defaults = read_sampling_defaults(self._source.version_directory)
         self._model = model = self._open(settings)
         self.limits = limits_of(settings, model, self.text)
         self._sampler = Sampler(self.limits.vocabulary_size, self.limits.end_tokens)

@@ -266,11 +266,13 @@ class GeneratesTokens(Protocol):
       generates_tokens: True.
       limits: Set by `load`.
       text: Set by `load`: what makes tokens of text and text of tokens; from any thread.
+      sampling_defaults: Set by `load`: what counts where a request says nothing.
     """
 
     generates_tokens: bool
     limits: EngineLimits
     text: Text
+    sampling_defaults: SamplingParams
 
     def step(self, plan: StepPlan) -> StepResult:
         """Do one step, on the instance's thread.

@@ -5,7 +5,6 @@ Source: the files that Hugging Face's tokenizers are published with, and GGUF fi
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -19,10 +18,10 @@ from .chat_template import ChatTemplate
 from .detokenizers import detokenizer_of, vocabulary_size_of
 from .gguf_vocabulary import Vocabulary, read_gguf_vocabulary
 from .text import Text, TextStream
+from .text_files import GENERATION_FILE, check_regular, read_json, read_text
 
 TOKENIZER_FILE: Final = "tokenizer.json"
 CONFIG_FILE: Final = "tokenizer_config.json"
-GENERATION_FILE: Final = "generation_config.json"
 TEMPLATE_FILE: Final = "chat_template.jinja"
 _SPECIAL_TOKENS: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token")
 """What chat templates may name, and `CONFIG_FILE` tells."""
@@ -55,13 +54,13 @@ def load_text(
     place = _inside(directory, tokenizer) if tokenizer else directory
     place = _find_tokenizer(place) if place.is_dir() else place
     vocabulary = _read_vocabulary(place)
-    config = _read_json(place.parent / CONFIG_FILE)
+    config = read_json(place.parent / CONFIG_FILE)
     special_tokens = vocabulary.special_tokens | _special_tokens(config)
     if chat_template:
         file = _inside(directory, chat_template)
-        templates = {_DEFAULT: (file.name, _read_text(file))}
+        templates = {_DEFAULT: (file.name, read_text(file))}
     elif (file := place.parent / TEMPLATE_FILE).exists():
-        templates = {_DEFAULT: (file.name, _read_text(file))}
+        templates = {_DEFAULT: (file.name, read_text(file))}
     elif found := _named_templates(config.get("chat_template")):
         templates = {name: (CONFIG_FILE, source) for name, source in found.items()}
     elif vocabulary.chat_template:
@@ -208,7 +207,7 @@ def _find_tokenizer(directory: Path) -> Path:
 
 
 def _read_vocabulary(path: Path) -> Vocabulary:
-    _check_regular(path)
+    check_regular(path)
     if path.suffix == ".gguf":
         return read_gguf_vocabulary(path)
     try:
@@ -216,32 +215,6 @@ def _read_vocabulary(path: Path) -> Vocabulary:
     except Exception as error:  # the library has no class of its own
         raise invalid_argument(f"{path.name}: cannot be read as a tokenizer: {error}") from error
     return Vocabulary(tokenizer)
-
-
-def _check_regular(path: Path) -> None:
-    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
-        raise invalid_argument(f"{path.name}: expected a regular file")
-
-
-def _read_text(path: Path) -> str:
-    _check_regular(path)
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise invalid_argument(f"{path.name}: cannot be read: {error}") from error
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a file; an empty one if there is no such file."""
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(_read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise invalid_argument(f"{path.name}: expected JSON, got an error: {error}") from error
-    if not isinstance(content, dict):
-        raise invalid_argument(f"{path.name}: expected an object, got {shown(content)}")
-    return content
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
@@ -281,7 +254,7 @@ def _named_templates(value: Any) -> dict[str, str]:
 def _end_tokens(
     directory: Path, vocabulary: Vocabulary, special_tokens: Mapping[str, str]
 ) -> Collection[int]:
-    value = _read_json(directory / GENERATION_FILE).get("eos_token_id")
+    value = read_json(directory / GENERATION_FILE).get("eos_token_id")
     if value is not None:
         tokens = value if isinstance(value, list) else [value]
         if all(type(token) is int for token in tokens):

@@ -15,6 +15,7 @@ from tests.support.llm import (
     STEP_S,
     TOKEN_S,
     FakeLlm,
+    FakeLlmBackend,
     LlmServed,
     alone,
     llm_request,
@@ -28,6 +29,7 @@ from tritrio.protocol.errors import ErrorCode, FailureReason, PromptTooLongError
 from tritrio.protocol.llm_statistics import CancelReason
 from tritrio.protocol.pb import inference as pb
 from tritrio.protocol.requests import RequestedOutput
+from tritrio.protocol.sampling_params import SamplingParams
 from tritrio.protocol.tensors import Tensor
 from tritrio.protocol.trace import Stamp
 
@@ -66,6 +68,25 @@ async def test_a_prompt_is_returned_before_the_text_if_it_is_not_excluded(
             reader = await served.submit(request).read()
             text = "abc" if isinstance(prompt, str) else "cba"
             assert reader.text == text + alone(text, 8)
+
+
+async def test_the_model_says_what_counts_where_the_request_says_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    backend = FakeLlmBackend()
+
+    def recommend(model: FakeLlm) -> None:
+        model.sampling_defaults = SamplingParams(seed=0, max_tokens=3, top_p=0.5)
+
+    backend.at_load = recommend
+    async with serving_llm(backend=backend) as served:
+        request = llm_request("abc")
+        del request.inputs["sampling_parameters"]
+        assert (await served.submit(request).read()).text == alone("abc", 3, ends=True)
+        sampling = {"max_tokens": 5, "top_p": 1}
+        assert (await served.submit_and_read("abc", sampling=sampling)).text == alone("abc", 5)
+        params = [start.params for plan in served.llm.plans for start in plan.joins]
+        assert [each.top_p for each in params] == [0.5, 1.0]
 
 
 async def test_an_end_token_ends_a_text_and_is_no_part_of_it(autojump_clock: MockClock) -> None:

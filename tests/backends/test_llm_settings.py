@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tests.backends.builders import config_of, source_in
 from tests.backends.generating import open_instance
 from tests.backends.tiny_causal import CONTEXT, TOKEN_BYTES, write_tiny
-from tritrio.backends.base import InstancePlace
+from tritrio.backends.base import InstancePlace, ModelSource
 from tritrio.backends.llm.backend import LlmBackend
 from tritrio.backends.llm.causal_model import tokens_per_row
 from tritrio.backends.llm.settings import LlmSettings, TensorNames, parse_settings, read_settings
@@ -21,6 +22,7 @@ from tritrio.protocol.pb.inference import (
     ModelTransactionPolicy,
     ModelWarmup,
 )
+from tritrio.protocol.sampling_params import SamplingParams
 
 BLOCKS = f"with {TOKEN_BYTES} bytes a token and blocks of 16 tokens"
 
@@ -223,3 +225,46 @@ def test_a_configuration_that_contradicts_is_refused(
     with pytest.raises(RequestError, match=f"^model 'm': .*{message}") as caught:
         LlmBackend().complete_config(write_tiny(tmp_path), config)
     assert caught.value.code is ErrorCode.INVALID_ARG
+
+
+def with_recommendation(directory: Path, content: str) -> ModelSource:
+    source = write_tiny(directory)
+    (source.version_directory / "generation_config.json").write_text(content)
+    return source
+
+
+def test_authors_recommend_how_tokens_are_chosen(tmp_path: Path) -> None:
+    content = (
+        '{"temperature": 0.2, "top_p": 0.9, "top_k": 50, "min_p": 0.1, "repetition_penalty": 1.1,'
+        ' "max_new_tokens": 99, "do_sample": true, "pad_token_id": null}'
+    )
+    assert open_instance(with_recommendation(tmp_path, content)).sampling_defaults == (
+        SamplingParams(
+            temperature=0.2,
+            top_p=0.9,
+            top_k=50,
+            min_p=0.1,
+            repetition_penalty=1.1,
+            max_tokens=99,
+        )
+    )
+    assert open_instance(write_tiny(tmp_path / "other")).sampling_defaults == SamplingParams()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "expected an object, got an array of 0"),
+        ("{", "expected JSON, got an error: "),
+        ('{"temperature": "0.2"}', "expected a number as temperature, got "),
+        ('{"top_k": true}', "expected a number as top_k, got true"),
+        ('{"top_p": 0}', "sampling parameter 'top_p' must be a number above 0 and at most 1, got"),
+        ('{"max_new_tokens": 0}', "sampling parameter 'max_new_tokens' must be an integer >= 1"),
+    ],
+)
+def test_a_wrong_recommendation_keeps_the_model_from_loading(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    source = with_recommendation(tmp_path, content)
+    with pytest.raises(RequestError, match=re.escape(f"generation_config.json: {message}")):
+        open_instance(source)

@@ -24,6 +24,15 @@ def test_nothing_gives_the_defaults() -> None:
     assert SamplingParams().max_tokens == 16
 
 
+def test_what_is_not_said_is_as_the_model_wants_it() -> None:
+    defaults = SamplingParams(temperature=0.2, top_p=0.9, max_tokens=100)
+    given = {"top_p": 1, "temperature": None, "min_tokens": 50}
+    assert parse_sampling_params(given, defaults=defaults) == SamplingParams(
+        temperature=0.2, top_p=1.0, max_tokens=100, min_tokens=50
+    )
+    assert parse_sampling_params({"max_tokens": None}, defaults=defaults).max_tokens is None
+
+
 def test_every_parameter_is_read() -> None:
     params = parse_sampling_params(
         {

@@ -37,6 +37,7 @@ from tritrio.protocol.llm_codec import llm_request_inputs, read_llm_outputs
 from tritrio.protocol.llm_tensors import LlmChoice, LlmRequest
 from tritrio.protocol.pb import inference as pb
 from tritrio.protocol.requests import InferRequest
+from tritrio.protocol.sampling_params import SamplingParams
 from tritrio.testing.fake_device import at_once
 
 STEP_S: Final = 1 / 64
@@ -138,6 +139,7 @@ class FakeLlm:
         self.name = name
         self.limits = limits
         self.text = Letters()
+        self.sampling_defaults = SamplingParams()
         self.before: Callable[[StepPlan], None] = lambda _: None
         self.plans: list[StepPlan] = []
         self._rows: list[list[int]] = [[] for _ in range(limits.rows)]
