@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from ..protocol.errors import RequestError
+from ..protocol.errors import ErrorCode, RequestError
 from ..protocol.generate_codec import server_sent_event
 from ..protocol.llm_codec import read_llm_outputs
 from ..protocol.openai.answers import Answer
@@ -73,9 +73,8 @@ class OpenAiStream(HttpStream):
         try:
             return await self._next()
         except RequestError as error:
-            self.reason = error.message
             self.close()
-            return server_sent_event(from_request_error(error).body)
+            return self._failed(error)
 
     async def _next(self) -> bytes:
         while (events := await take_response(self._replies, self._answer)) is not None:
@@ -83,6 +82,13 @@ class OpenAiStream(HttpStream):
                 return events
         self._ended = True
         return self._answer.end()
+
+    def _failed(self, error: RequestError) -> bytes:
+        self.reason = error.message
+        return server_sent_event(from_request_error(error).body)
+
+    def last_words(self, reason: str) -> bytes:
+        return self._failed(RequestError(ErrorCode.UNAVAILABLE, reason))
 
     def close(self) -> None:
         self._ended = True

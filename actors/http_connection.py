@@ -36,7 +36,7 @@ from ._wakeup import Wakeup
 from .byte_stream import ByteStream
 from .http_service import HttpService
 from .http_settings import HttpSettings
-from .http_stream import HttpStream, write_stream
+from .http_stream import HttpStream, cut_stream, write_stream
 from .log_control import about
 from .reply import Reply
 
@@ -121,20 +121,21 @@ class HttpConnection:
             self._scope.cancel()
 
     def cut(self, reason: str) -> None:
-        """Answer the request whose turn it is, unless its answer has begun, and close."""
+        """Answer the request whose turn it is, or end its stream, if nothing is half-written."""
         queue = self._queue
         while len(queue) > 1:
             self._drop(queue.pop())
         owed = queue[0] if queue else None
-        if owed is not None and type(owed.event) is HttpRequest and not self._has_begun(owed):
-            buffers = self._encode(owed.event, owed, error_response(503, reason))
+        half_written = self._writing or (owed is not None and owed.unsent is not None)
+        if owed is not None and type(owed.event) is HttpRequest and not half_written:
+            if isinstance(owed.answer, HttpStream):
+                http_10 = owed.event.version == HTTP_1_0
+                buffers: Sequence[Buffer] = cut_stream(owed.answer, reason, http_10=http_10)
+            else:
+                buffers = self._encode(owed.event, owed, error_response(503, reason))
             with suppress(trio.BrokenResourceError):
                 self._stream.send_nowait(buffers)  # small, so that nearly all sockets take it
         self._scope.cancel()
-
-    def _has_begun(self, owed: Owed) -> bool:
-        """Whether something of the answer may have been written."""
-        return self._writing or owed.unsent is not None or isinstance(owed.answer, HttpStream)
 
     def _phase(self) -> Phase:
         if self._writing:

@@ -211,11 +211,17 @@ class _EventStream(HttpStream):
             try:
                 return 200, server_sent_event(await self._encode(response, self._reply))
             except RequestError as error:
-                self.reason = error.message
-                failed = refused(error)
-                assert isinstance(failed.body, bytes)
-                return failed.status, server_sent_event(failed.body)
+                return self._failed(error)
         return 200, None
+
+    def _failed(self, error: RequestError) -> tuple[int, bytes]:
+        self.reason = error.message
+        failed = refused(error)
+        assert isinstance(failed.body, bytes)
+        return failed.status, server_sent_event(failed.body)
+
+    def last_words(self, reason: str) -> bytes:
+        return self._failed(RequestError(ErrorCode.UNAVAILABLE, reason))[1]
 
     def close(self) -> None:
         self._ended = True

@@ -31,6 +31,10 @@ class HttpStream(ABC):
         """Wait for the next piece of the body, which is not empty; None behind the last."""
 
     @abstractmethod
+    def last_words(self, reason: str) -> Buffer:
+        """Return the piece that tells why there are no more."""
+
+    @abstractmethod
     def close(self) -> None:
         """Take no more pieces, and cancel the work for them; idempotent, never waits."""
 
@@ -49,3 +53,9 @@ async def write_stream(
         await write([piece] if http_10 else encode_chunk(piece))
     if not http_10:
         await write([LAST_CHUNK])
+
+
+def cut_stream(stream: HttpStream, reason: str, *, http_10: bool) -> list[Buffer]:
+    """Return what ends a response between two of its pieces, so that its client hears why."""
+    piece = stream.last_words(reason)
+    return [piece] if http_10 else [*encode_chunk(piece), LAST_CHUNK]

@@ -10,7 +10,7 @@ from typing import Final
 import trio
 
 from .actors.router import Router
-from .actors.routing_table import IndexEntry, ModelState
+from .actors.routing_table import IndexEntry, ModelState, ModelVersion
 from .logs import printable
 from .options import ServerOptions
 from .protocol.wording import without_model
@@ -64,12 +64,21 @@ async def log_drain(router: Router, frontends: Sequence[object], deadline_s: flo
         await trio.sleep(DRAIN_REPORT_S)
         models = list(router.measured_models())
         _log.info(
-            "stopping: %.0f s are left, %d model versions live, %d requests are queued; %s",
+            "stopping: %.0f s are left, %d model versions live, %s; %s",
             max(0.0, deadline_s - trio.current_time()),
             len(models),
-            sum(model.statistics.pending_count for model in models),
+            work_text(models),
             ", ".join(map(str, frontends)),
         )
+
+
+def work_text(models: Iterable[ModelVersion]) -> str:
+    """Return in words what some model versions have to do."""
+    counted = [model.statistics for model in models]
+    llm = [statistics.llm.totals() for statistics in counted if statistics.llm is not None]
+    texts = sum(each.running + each.waiting + each.paused for each in llm)
+    queued = sum(statistics.pending_count for statistics in counted)
+    return f"{queued} requests are queued" + (f", {texts} texts go on" if llm else "")
 
 
 def table(heading: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -26,7 +26,7 @@ from .listening import BoundAddresses, OpenPorts, Place, StartError, bound_addre
 from .logs import Logs
 from .options import ServerOptions
 from .parts import Parts, build_parts
-from .progress import log_drain, log_keys, log_models
+from .progress import log_drain, log_keys, log_models, work_text
 from .protocol.errors import RequestError
 from .protocol.metrics_config import parse_metrics_config
 from .protocol.trace_config import parse_trace_config
@@ -224,8 +224,8 @@ class Server:
     async def _drain(self, core: Core, frontends: list[Frontend | AsgiFrontend]) -> bool:
         """Tell every client to go and wait for what is owed, within the exit timeout."""
         exit_timeout_s = _exit_timeout_s(self._options)
-        queued = sum(model.statistics.pending_count for model in core.router.measured_models())
-        _log.info("stopping: %d requests are queued, %g s are left", queued, exit_timeout_s)
+        work = work_text(core.router.measured_models())
+        _log.info("stopping: %s, %g s are left", work, exit_timeout_s)
         core.begin_shutdown()
         with trio.move_on_after(exit_timeout_s) as scope:
             for frontend in frontends:
@@ -237,7 +237,8 @@ class Server:
                 nursery.cancel_scope.cancel()
         if scope.cancelled_caught:
             left = ", ".join(map(str, frontends))
-            _log.error("the exit timeout has passed: what is left is cut off: %s", left)
+            work = work_text(core.router.measured_models())
+            _log.error("the exit timeout has passed: what is left is cut off: %s; %s", left, work)
             for frontend in frontends:
                 if isinstance(frontend, Frontend):
                     frontend.cut()

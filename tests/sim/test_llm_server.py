@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.support.grpc_client import DEADLINE_EXCEEDED, OK, GrpcClient
+from tests.support.grpc_client import DEADLINE_EXCEEDED, OK, UNAVAILABLE, GrpcClient
 from tests.support.llm import LIMITS, STEP_S, TOKEN_S, alone, seconds_of_step
 from tests.support.llm_clients import all_events, event, generate, held, stream_message, text_of
 from tests.support.memory_server import MemoryServer, memory_server
-from tests.support.openai_calls import chat
+from tests.support.openai_calls import call, chat
+from tritrio.actors.frontend import EXIT_TIMEOUT_PASSED
 from tritrio.backends import registry
+from tritrio.progress import work_text
 from tritrio.protocol.llm_statistics import CancelReason
 
 
@@ -89,6 +92,38 @@ async def test_refusals_have_the_status_of_a_bad_request(
         stream.send(stream_message("abc", top_p=7), end=True)
         assert await stream.done() == OK
         assert "top_p" in stream.messages[0].error_message
+
+
+async def test_streams_that_a_stop_cuts_off_end_with_the_reason(
+    autojump_clock: MockClock, repository: Path
+) -> None:
+    async with memory_server(repository, step_seconds=seconds_of_step) as server:
+        events, chunks = server.http(), server.http()
+        generate(events, "events", max_tokens=150)
+        chunks.send(call("completions", model="letters", prompt="chunks", stream=True))
+        stream = server.grpc().stream()
+        stream.send(stream_message("grpc", max_tokens=150))
+        await stream.received(2)
+        for client in (events, chunks):
+            assert (await client.head()).status == 200
+        server.begin_shutdown()
+        assert work_text(server.core.router.measured_models()) == (
+            "0 requests are queued, 3 texts go on"
+        )
+        server.parts.http.cut()
+        server.parts.grpc.cut()
+        last, before = b"", b""
+        while data := await events.chunk():
+            last = data
+        assert orjson.loads(last[6:]) == {"error": EXIT_TIMEOUT_PASSED}
+        while data := await chunks.chunk():
+            last, before = data, last
+        assert b"choices" in before
+        assert orjson.loads(last[6:])["error"]["message"] == EXIT_TIMEOUT_PASSED
+        for client in (events, chunks):
+            await client.closed()
+        assert (await stream.done(), stream.text) == (UNAVAILABLE, EXIT_TIMEOUT_PASSED)
+        assert held(server) == (0, 0, 0)
 
 
 async def leave_by_closing(server: MemoryServer, prompt: str) -> None:
