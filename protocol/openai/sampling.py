@@ -93,7 +93,7 @@ def checked(name: str, value: Any, *, param: str = "") -> Any:
     if isinstance(value, str) and name != "stop":  # there, texts may stand for all values
         raise wrong(param or name, "no string", value)
     try:
-        parse_sampling_params({name: value})
+        parse_sampling_params({"max_tokens": None, name: value})  # which min_tokens may not pass
     except RequestError as error:
         message = _SUBJECT.sub(f"'{param or name}'", error.message)
         raise OpenAiError(400, message, param=param or name) from None

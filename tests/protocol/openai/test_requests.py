@@ -64,14 +64,14 @@ def test_sampling_parameters_are_passed_on(parse: Any) -> None:
         "top_k": 5,
         "min_p": 0.1,
         "repetition_penalty": 1.1,
-        "min_tokens": 1,
+        "min_tokens": 80,
         "ignore_eos": True,
         "stop_token_ids": [3],
         "include_stop_str_in_output": True,
         "skip_special_tokens": False,
     }
-    asked = parse(**given, max_tokens=9)
-    assert asked.sampling == {**given, "max_tokens": 9}
+    asked = parse(**given, max_tokens=90)
+    assert asked.sampling == {**given, "max_tokens": 90}
     assert asked.n == 3
 
 
