@@ -44,9 +44,7 @@ def test_what_the_page_asks_is_answered_as_it_says(server: ServerProcess) -> Non
     assert len(asked) == 2
     for code, output in asked:
         command = ["bash", "-c", code.replace("localhost:8000", server.http_url)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=LIMIT_S, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert done.stdout.strip() == output.strip(), done.stderr
 
 
