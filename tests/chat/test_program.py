@@ -126,6 +126,11 @@ def test_characters_may_be_split_anywhere(chat: Chat) -> None:
             ),
         ),
         (404, {"error": {"message": "no model\n'm'"}}, "404 Not Found: no model 'm'"),
+        (
+            404,
+            {"error": {"message": "no model 'm'", "code": "model_not_found"}},
+            "404 Not Found: no model 'm'; --model NAME chooses one",
+        ),
         (503, b"<html>busy</html>", "503 Service Unavailable"),
     ],
 )

@@ -27,6 +27,9 @@ BODY_BYTES_MAX: Final = 2**20
 KEY_VARIABLE: Final = "OPENAI_API_KEY"
 """Where the environment has the key, as for OpenAI's clients."""
 
+NO_MODEL_CODE: Final = "model_not_found"
+"""What servers call it that there is no such model, or none that can chat."""
+
 LISTED_MAX: Final = 16
 """Models that a message names: more would hide the sentence."""
 
@@ -138,7 +141,10 @@ class ChatClient:
                 text += f": {said}" if said else ""
                 if response.status == HTTPStatus.UNAUTHORIZED:
                     text += f"; the key is that of --api-key, or else of {KEY_VARIABLE}"
-                raise ChatError(text, error_code(document))
+                code = error_code(document)
+                if code == NO_MODEL_CODE:
+                    text += "; --model NAME chooses one"
+                raise ChatError(text, code)
             yield response
         except OSError as error:
             raise ChatError(f"the server at {self._url} went away: {_why(error)}") from None
