@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +110,25 @@ def test_template_and_end_tokens_are_in_the_file(tmp_path: Path) -> None:
     assert text.end_tokens == {262, 7}
     assert text.render_chat([{"role": "user", "content": ""}]) == "</s>"
     assert read_gguf_vocabulary(byte_level(tmp_path / "b.gguf")).chat_template is None
+
+
+@pytest.mark.parametrize("template", ["{{ messages }}", ""])
+def test_the_script_writes_what_is_there_and_says_the_end_tokens(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    template: str,
+) -> None:
+    fields = {"chat_template": template} if template else {}
+    gguf = byte_level(tmp_path / "model.gguf", **fields)
+    written = [tmp_path / name for name in ("tokenizer.json", "chat_template.jinja")]
+    monkeypatch.setattr(sys, "argv", ["build_tokenizer", str(gguf), *map(str, written)])
+    script = Path(__file__).resolve().parents[2] / "scripts" / "build_tokenizer"
+    runpy.run_path(str(script), run_name="__main__")
+    said = json.loads("{" + capsys.readouterr().out + "}")
+    assert said == {"eos_token_id": list(read_gguf_vocabulary(gguf).end_tokens)}
+    assert written[1].exists() is bool(template)
+    assert load_text(tmp_path).can_chat is bool(template)
 
 
 def sentencepiece(path: Path, **fields: Any) -> Path:
