@@ -35,6 +35,9 @@ STOP_TOKENS_MAX: Final = 128
 """Stop tokens of one request; each is compared with every token."""
 GUIDE_CHARACTERS_MAX: Final = 65536
 """Characters of a schema, an expression, a grammar or all choices; each takes time to compile."""
+REGEX_CHARACTERS_MAX: Final = 8192
+"""Characters of a regular expression: unlike those of the other guides, all may be one word, and
+each token takes the longer the longer that is."""
 STRUCTURE_CHARACTERS_MAX: Final = 1 << 20
 """Characters of JSON in a string; more than the largest guide has, however it is escaped. Whoever
 takes requests in reads it, and others wait meanwhile."""
@@ -267,9 +270,11 @@ def _guide(name: str, value: object) -> Guide | None:
         )
     ((key, member),) = members.items()
     guide = Guide(kinds[key], _guide_source(f"{name}.{key}", kinds[key], member))
-    if len(guide.source) > GUIDE_CHARACTERS_MAX:
+    regex = guide.kind is GuideKind.REGEX
+    characters_max = REGEX_CHARACTERS_MAX if regex else GUIDE_CHARACTERS_MAX
+    if len(guide.source) > characters_max:
         raise invalid_argument(
-            f"sampling parameter '{name}.{key}' may have {GUIDE_CHARACTERS_MAX} characters, got "
+            f"sampling parameter '{name}.{key}' may have {characters_max} characters, got "
             f"{len(guide.source)}"
         )
     return guide

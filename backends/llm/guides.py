@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 
 GUIDES_KEPT: Final = 16
 """Compiled guides that are kept for the next request; each may take megabytes."""
-LEXER_FUEL: Final = 1_000_000
-"""Steps to build what recognises the words of a guide; 20 ms, so that none holds up others."""
-MASK_FUEL: Final = 200_000
-"""Such steps for one token; 14 ms, since the whole batch waits."""
+LEXER_FUEL: Final = 60_000
+"""Steps to build what recognises the words of a guide. They bound its size, with which each token
+takes longer: schemas and lists of 60,000 characters need up to 40,000, and the longest repetitions
+and literals that are left take 4 to 8 ms a token, with 49,152 tokens to choose from."""
+MASK_FUEL: Final = 50_000
+"""Such steps for one token, since the whole batch waits; 5 ms."""
 LEXER_STATES: Final = 100_000
 """States of what recognises words; each takes 1 to 2 KB."""
 MASK_ITEMS: Final = 10_000
-"""Ways to read a text that are looked into for one token; grammars made for it take some 0.1 s."""
+"""Ways to read a text that are looked into for one token; grammars made for it take some 20 ms."""
 ROW_ITEMS: Final = 2000
 """Ways to read a text so far; a JSON schema with 500 optional members has so many, and the longest
 list of choices half of it."""

@@ -154,6 +154,32 @@ def test_an_expression_that_grows_too_large_is_refused_at_once() -> None:
         GUIDES.compile(Guide(GuideKind.REGEX, "(a?){5000}a{5000}"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        (GuideKind.REGEX, "d{20000}"),
+        (GuideKind.REGEX, "(ab){12000}"),
+        (GuideKind.JSON_SCHEMA, '{"type":"string","pattern":"^d{20000}$"}'),
+        (GuideKind.GRAMMAR, "start: /d{20000}/"),
+        (GuideKind.GRAMMAR, f'start: "{"d" * 60_000}"'),
+        (GuideKind.CHOICE, json.dumps(["d" * 60_000])),
+    ],
+)
+def test_a_guide_whose_every_token_would_hold_up_the_batch_is_refused(
+    kind: GuideKind, source: str
+) -> None:
+    with pytest.raises(RequestError, match="too many expressions"):
+        GUIDES.compile(Guide(kind, source))
+
+
+def test_schemas_may_be_large() -> None:
+    lists = {f"member_{i}": {"enum": [f"{i} {j}, of many" for j in range(50)]} for i in range(60)}
+    optional = {f"member_{i}": {"type": "integer"} for i in range(500)}
+    for members in (lists, optional):
+        schema = {"type": "object", "properties": members, "additionalProperties": False}
+        GUIDES.compile(Guide(GuideKind.JSON_SCHEMA, json.dumps(schema)))
+
+
 def test_an_end_token_may_come_only_when_the_text_is_complete() -> None:
     guide = Guide(GuideKind.REGEX, "ab+")
     assert allowed(guide) == {"a"}  # and not "ab", which is no way to write what must come
