@@ -33,6 +33,7 @@ from ._http_sampling import sample_request
 from ._openai_models import CHAT, COMPLETIONS, choice, described, endpoints, not_found, why_not
 from ._openai_replies import Replies
 from ._openai_stream import OpenAiStream, take_response
+from ._worker_threads import RunInThread
 from .http_api import CODEC_THREADS_MAX, HttpMethod
 from .http_service import Answer
 from .inference import count_refusal, submit
@@ -61,6 +62,7 @@ class OpenAiContext:
       now_s: Returns Unix time.
       forward: Takes parameters from headers; None takes none.
       names_models: Whether errors may name the models there are: only who may list them is told.
+      run_in_thread: Reads large bodies; None for threads of its own.
 
     Attributes:
       router: Likewise.
@@ -75,13 +77,14 @@ class OpenAiContext:
         now_s: Callable[[], float],
         forward: Forward | None = None,
         names_models: bool = True,
+        run_in_thread: RunInThread | None = None,
     ) -> None:
         self.router = router
         self.now_s = now_s
         self._tracing = tracing
         self._forward = forward
         self._names_models = names_models
-        self._threads = trio.CapacityLimiter(CODEC_THREADS_MAX)
+        self._run_in_thread = run_in_thread or _Threads()
 
     def find(self, name: str, endpoint: str) -> ModelVersion:
         """Return the model for a call, whether it can answer that or not; see `check`.
@@ -114,8 +117,8 @@ class OpenAiContext:
     async def run(self, job: Callable[[*Ts], T], *args: *Ts, inline: bool) -> T:
         """Return or raise what a job does, on the event loop or on a thread."""
         if inline:
-            return job(*args)
-        result = await trio.to_thread.run_sync(job, *args, limiter=self._threads)
+            return _contained(job, *args)
+        result = await self._run_in_thread(_contained, job, *args)
         await trio.lowlevel.checkpoint_if_cancelled()  # a thread is not cut short
         return result
 
@@ -143,6 +146,30 @@ class OpenAiContext:
             replies.close()
             raise
         return replies
+
+
+@final
+class _Threads:
+    """Does what is long; whoever calls waits for the end, since the body is the call's."""
+
+    def __init__(self) -> None:
+        self._limiter = trio.CapacityLimiter(CODEC_THREADS_MAX)
+
+    async def __call__(self, job: Callable[[*Ts], T], /, *args: *Ts) -> T:
+        return await trio.to_thread.run_sync(job, *args, limiter=self._limiter)
+
+
+def _contained(job: Callable[[*Ts], T], *args: *Ts) -> T:
+    """Return or raise what a job does, a panic of a tokenizer as an `Exception`.
+
+    Libraries in Rust panic with what is none, which would end more than the call.
+    """
+    try:
+        return job(*args)
+    except (Exception, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as panic:
+        raise RuntimeError(f"a library failed with {type(panic).__name__}: {panic}") from panic
 
 
 def failed(error: OpenAiError | RequestError) -> HttpResponse:

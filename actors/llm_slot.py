@@ -171,7 +171,9 @@ class LlmSlot:
         except trio.Cancelled:
             self.cut_off()
             raise
-        except Exception as error:  # whatever a tokenizer may raise
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # whatever a tokenizer may raise; in Rust it may panic
             _logger.exception("model instance %r failed at a request", self._surroundings.name)
             name = type(error).__name__
             self.fail(self._surroundings.internal(f"failed with {name}: {error}"))
@@ -293,10 +295,11 @@ class LlmSlot:
                 priority=self.infer.level,
                 guide=prepared.guide,
             )
-            self._sequences.add(self, start)
-            self._outputs[start.id] = LlmOutput(
+            output = LlmOutput(
                 self._surroundings.text, params, prefix=prepared.prefix, logprobs=wants_logprobs
             )
+            self._sequences.add(self, start)
+            self._outputs[start.id] = output
             self._running[start.id] = None
 
     def _take(self, events: list[TokenEvent]) -> None:

@@ -6,7 +6,8 @@ penalties, temperature, min-p, top-k, top-p. What cuts see is what the cuts befo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from math import isfinite, log, nextafter
 from typing import Final
@@ -15,7 +16,7 @@ import numpy as np
 
 from ...protocol.sampling_params import SamplingParams
 from ...protocol.tensors import Array
-from .steps import GuideFaultError, SequenceFault, SequenceStart, TokenChoice
+from .steps import GuideFaultError, GuideState, SequenceFault, SequenceStart, TokenChoice
 
 TEMPERATURE_MIN: Final = 1e-5
 """Below, the most likely token is taken: nothing else has a probability worth mentioning."""
@@ -76,6 +77,20 @@ class Sampler:
         return choices, faults
 
 
+@contextmanager
+def _guiding() -> Iterator[None]:
+    """Have whatever a guide raises end its text alone, panics of a library in Rust included."""
+    try:
+        yield
+    except (GuideFaultError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        name = type(error).__name__
+        raise GuideFaultError(
+            f"what the text is held to cannot be followed: {name}: {error}"
+        ) from error
+
+
 class _NoTokenError(Exception):
     """What was asked for leaves nothing to choose from."""
 
@@ -99,7 +114,8 @@ class _Sequence:
         self._biases = np.array(list(biases.values()), np.float32)
         ends = set(params.stop_token_ids) | (set() if params.ignore_eos else end_tokens)
         self._ends = np.array([t for t in sorted(ends) if 0 <= t < vocabulary_size], np.intp)
-        self._guide = None if start.guide is None else start.guide.start()
+        self._held_to = start.guide
+        self._guide: GuideState | None = None
         self._penalties = _Penalties.of(params, start.prompt, vocabulary_size)
 
     def choose(self, row: Array) -> TokenChoice:
@@ -113,6 +129,9 @@ class _Sequence:
           _NoTokenError: what was asked for leaves nothing to choose from.
           _LogitsError: the model's logits are not finite.
         """
+        if self._held_to is not None and self._guide is None:
+            with _guiding():
+                self._guide = self._held_to.start()
         best = int(row.argmax())  # the first NaN, if there is one
         highest = float(row[best])
         if not isfinite(highest):
@@ -130,8 +149,9 @@ class _Sequence:
             self._penalties.add(token)
         ends_guide = False
         if self._guide is not None:
-            self._guide.advance(token)
-            ends_guide = self._guide.is_complete
+            with _guiding():
+                self._guide.advance(token)
+                ends_guide = self._guide.is_complete
         if self._params.logprobs is None:
             return TokenChoice(token, ends_guide=ends_guide)
         total = highest + log(np.exp(row - highest).sum(dtype=np.float64))
@@ -153,7 +173,8 @@ class _Sequence:
         weighed = row.astype(np.float32)
         weighed[self._biased] += self._biases
         if self._guide is not None:
-            allowed = self._guide.allowed_mask()[: len(weighed)]
+            with _guiding():
+                allowed = self._guide.allowed_mask()[: len(weighed)]
             np.copyto(weighed[: len(allowed)], -np.inf, where=~allowed)
             weighed[len(allowed) :] = -np.inf
         if early:

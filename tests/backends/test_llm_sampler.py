@@ -362,6 +362,44 @@ def test_a_guide_decides_what_may_come(temperature: float) -> None:
     ]
 
 
+class LibraryPanic(BaseException):
+    """What a library in Rust raises: no `Exception`."""
+
+
+class Panicking(Letters):
+    """A guide whose library panics, in one of its calls."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__(1, 2)
+        self.call = call
+
+    def start(self) -> Letters:
+        if self.call == "start":
+            raise LibraryPanic("index out of bounds")
+        return self
+
+    def allowed_mask(self) -> Array:
+        if self.call == "allowed_mask":
+            raise LibraryPanic("index out of bounds")
+        return super().allowed_mask()
+
+    def advance(self, token: int) -> None:
+        if self.call == "advance":
+            raise LibraryPanic("index out of bounds")
+        super().advance(token)
+
+
+@pytest.mark.parametrize("call", ["start", "allowed_mask", "advance"])
+def test_a_guide_that_panics_fails_its_own_sequence(call: str) -> None:
+    sampler = Sampler(3, {END})
+    sampler.join(start(1, guide=Panicking(call), temperature=0))
+    sampler.join(start(2, temperature=0))
+    choices, faults = sampler.sample(rows([1, 2, 0], [1, 2, 0]), [1, 2])
+    assert choices == [None, TokenChoice(1)]
+    why = "what the text is held to cannot be followed: LibraryPanic: index out of bounds"
+    assert faults == {1: SequenceFault(why, of_request=True)}
+
+
 def test_a_guide_that_fails_fails_its_own_sequence() -> None:
     sampler = Sampler(3, {END})
     sampler.join(start(1, guide=Letters(9)))
