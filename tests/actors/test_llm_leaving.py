@@ -130,6 +130,20 @@ async def test_the_rest_of_the_step_under_way_counts_as_the_time_of_a_release(
         assert sum(release.counts) == 2  # whoever gets all has cancelled nothing
 
 
+async def test_a_release_by_a_deadline_counts_from_the_deadline(autojump_clock: MockClock) -> None:
+    async with serving_llm(rows=1) as served:
+        late = served.submit(llm_request("late", sampling={"max_tokens": 100}))
+        for _ in range(3):
+            await late.read_one()
+        late.reply.expires_s = trio.current_time() + STEP_S / 4
+        await trio.sleep(STEP_S / 2)
+        late.reply.close()  # whoever watches the deadline had its turn a quarter of a step later
+        await trio.sleep(STEP_S)
+        llm = served.statistics.llm
+        assert llm.cancelled[CancelReason.DEADLINE] == 1
+        assert (sum(llm.release.counts), llm.release.sum) == (1, STEP_S * 3 / 4)
+
+
 async def test_clients_that_leave_make_room_for_others(autojump_clock: MockClock) -> None:
     """Seats are free as well: more leave than there are."""
     async with serving_llm(rows=1) as served:
