@@ -14,7 +14,7 @@ from ..backends.llm.guides import Guides
 from ..backends.llm.steps import CompiledGuide, EngineLimits
 from ..backends.llm.text import Text
 from ..protocol.errors import PromptTooLongError, invalid_argument
-from ..protocol.llm_codec import read_llm_request
+from ..protocol.llm_codec import prompt_characters_min, read_llm_request
 from ..protocol.llm_tensors import INPUT_IDS, LlmRequest
 from ..protocol.requests import InferRequest
 from ..protocol.sampling_params import SamplingParams
@@ -75,6 +75,7 @@ class TextPreparation:
     ) -> None:
         self._text = text
         self._tokens_max = limits.tokens_per_row
+        self._characters_max = limits.tokens_per_row * PROMPT_CHARACTERS_PER_TOKEN_MAX
         self._vocabulary_size = limits.vocabulary_size
         self._defaults = defaults
         self._guides = Guides(text)
@@ -87,7 +88,7 @@ class TextPreparation:
           RequestError: it cannot be served.
         """
         text = self._text
-        self._check_count(request)
+        self._check_size(request)
         llm = read_llm_request(request)
         params = parse_sampling_params(
             llm.sampling, vocabulary_size=self._vocabulary_size, defaults=self._defaults
@@ -108,28 +109,33 @@ class TextPreparation:
             prefix,
         )
 
-    def _check_count(self, request: InferRequest) -> None:
-        """Refuse too many tokens before they are read, which takes a second if they fill a request.
+    def _check_size(self, request: InferRequest) -> None:
+        """Refuse too much before it is read, which takes a while if it fills a request.
 
         Raises:
-          PromptTooLongError: there are more than the model can take.
+          PromptTooLongError: there is more than the model can take.
         """
         given = request.inputs.get(INPUT_IDS)
         if given is not None and (count := prod(given.shape)) > self._tokens_max:
             raise PromptTooLongError(
                 f"expected a prompt of at most {self._tokens_max} tokens, got {count}"
             )
+        characters = prompt_characters_min(request)
+        if characters > self._characters_max:
+            raise self._too_long(f"at least {characters}")
+
+    def _too_long(self, characters: str) -> PromptTooLongError:
+        return PromptTooLongError(
+            f"expected a prompt that fits into {self._tokens_max} tokens, got one of {characters} "
+            "characters"
+        )
 
     async def _tokens(self, llm: LlmRequest) -> tuple[int, ...]:
         if llm.tokens is not None:
             return self._known(llm.tokens)
-        tokens_max = self._tokens_max
         characters = len(llm.text)
-        if characters > tokens_max * PROMPT_CHARACTERS_PER_TOKEN_MAX:
-            raise PromptTooLongError(
-                f"expected a prompt that fits into {tokens_max} tokens, got one of {characters} "
-                "characters"
-            )
+        if characters > self._characters_max:
+            raise self._too_long(str(characters))
         if characters <= PROMPT_INLINE_CHARACTERS_MAX:
             return self._known(tuple(self._text.encode(llm.text)))
         return self._known(tuple(await self._run_in_thread(self._text.encode, llm.text)))

@@ -101,6 +101,20 @@ def read_llm_request(request: InferRequest) -> LlmRequest:
     )
 
 
+def prompt_characters_min(request: InferRequest) -> int:
+    """Return how many characters the text of a prompt has at least; it is not read for that.
+
+    A character of UTF-8 has up to four bytes. Token ids have no text.
+
+    Raises:
+      RequestError: INVALID_ARG; the input is no text, or several.
+    """
+    if TEXT_INPUT not in request.inputs:
+        return 0
+    element = _element(request.inputs[TEXT_INPUT], BYTES)
+    return -(-len(element) // 4) if type(element) is bytes else len(str(element))
+
+
 def llm_request_inputs(request: LlmRequest) -> dict[str, Tensor]:
     """Return the inputs that ask for the same, by name.
 

@@ -22,7 +22,10 @@ from tests.support.llm import (
     serving_llm,
 )
 from tests.support.traces import Traces, setting
-from tritrio.actors._llm_preparation import PROMPT_INLINE_CHARACTERS_MAX
+from tritrio.actors._llm_preparation import (
+    PROMPT_CHARACTERS_PER_TOKEN_MAX,
+    PROMPT_INLINE_CHARACTERS_MAX,
+)
 from tritrio.actors.llm_engine import LOOK_AHEAD
 from tritrio.backends.llm.steps import SequenceFault, StepPlan
 from tritrio.protocol.errors import ErrorCode, FailureReason, PromptTooLongError, RequestError
@@ -174,7 +177,7 @@ async def test_what_cannot_be_generated_is_refused_with_the_reason(
 ) -> None:
     async with serving_llm(tokens_per_row=64) as served:
         assert "at least one token" in await refused(served, "")
-        for characters, why in ((64, "64"), (100_000, "100000 characters")):
+        for characters, why in ((64, "64"), (50_000, "50000 characters")):
             reader = await served.submit_and_read("a" * characters)
             assert isinstance(reader.error, PromptTooLongError)
             assert reader.error.__traceback__ is None  # it would hold the prompt
@@ -207,6 +210,20 @@ async def test_what_cannot_be_generated_is_refused_with_the_reason(
         assert served.statistics.llm.failed == 0  # none of them was a text
         later = await served.submit_and_read("c")
         assert later.text == alone("c", 8)
+
+
+async def test_a_text_that_cannot_fit_is_refused_before_it_is_read(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving_llm(tokens_per_row=64) as served:
+        size = 64 * PROMPT_CHARACTERS_PER_TOKEN_MAX * 4
+        for extra, why in ((0, "must be UTF-8"), (1, "64 tokens, got one of at least 16385 char")):
+            request = llm_request("a")
+            request.inputs["text_input"].array[0] = b"\xff" * (size + extra)
+            reader = await served.submit(request).read()
+            assert reader.error is not None
+            assert why in reader.error.message
+            assert isinstance(reader.error, PromptTooLongError) == (extra > 0)
 
 
 async def test_a_prompt_of_tokens_that_the_model_does_not_have_is_refused(
