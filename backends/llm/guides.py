@@ -45,6 +45,15 @@ which otherwise may drift off into blanks."""
 
 _BLANKS: Final = rf"[ \n\r\t]{{1,{BLANKS_MAX}}}"
 _REASON = re.compile(r"^error: (.+)$", re.MULTILINE)
+_WORDS = re.compile(
+    r"""
+    "(?:\\.|[^"\\\n])*"      # texts
+    | (?://|\#)[^\n]*         # comments
+    | /(?:\\.|[^/\\\n])+/     # expressions
+    """,
+    re.VERBOSE,
+)
+"""What of a grammar may have any character."""
 _WHAT: Final = {
     GuideKind.JSON_SCHEMA: "JSON schema",
     GuideKind.JSON_OBJECT: "JSON object",
@@ -199,7 +208,8 @@ def _grammar(guide: Guide) -> str:
     """Return the guide in llguidance's own form.
 
     Raises:
-      ValueError: a grammar in none of the known notations.
+      ValueError: a grammar in none of the known notations, or with an intersection: no fuel ends
+        what it takes to compile some.
     """
     from llguidance import LLMatcher, grammar_from  # noqa: PLC0415 - an extra
 
@@ -210,7 +220,10 @@ def _grammar(guide: Guide) -> str:
         return LLMatcher.grammar_from_regex(guide.source)
     if guide.kind is GuideKind.CHOICE:
         return grammar_from("choice", guide.source)
-    return grammar_from("grammar", guide.source)
+    grammar = grammar_from("grammar", guide.source)
+    if "&" in _WORDS.sub("", grammar):
+        raise ValueError("an intersection, '&', may take without end to compile")
+    return grammar
 
 
 def _fault(guide: Guide, problem: str) -> RequestError:

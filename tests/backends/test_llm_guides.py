@@ -172,6 +172,14 @@ def test_a_guide_whose_every_token_would_hold_up_the_batch_is_refused(
         GUIDES.compile(Guide(kind, source))
 
 
+def test_a_grammar_with_an_intersection_is_refused_as_some_compile_without_end() -> None:
+    source = 'start: X "#"  // "\nX: /.*a.{3}/ & /.*b.{2}/  // "'
+    with pytest.raises(RequestError, match="an intersection, '&', may take without end"):
+        GUIDES.compile(Guide(GuideKind.GRAMMAR, source))
+    for source in ('start: "a&" X  # & that\nX: /[&]b/', 'root ::= "a&" [&] "b"  # &'):
+        assert drawn(Guide(GuideKind.GRAMMAR, source), 1) == "a&&b"
+
+
 def test_schemas_may_be_large() -> None:
     lists = {f"member_{i}": {"enum": [f"{i} {j}, of many" for j in range(50)]} for i in range(60)}
     optional = {f"member_{i}": {"type": "integer"} for i in range(500)}
