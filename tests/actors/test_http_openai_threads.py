@@ -28,7 +28,7 @@ async def slowly(job: Callable[[*Ts], T], /, *args: *Ts) -> T:
     """Do what takes a second on a thread, and is not cut short."""
     with trio.CancelScope(shield=True):
         await trio.sleep(1)
-        return job(*args)
+    return job(*args)
 
 
 async def ask(server: MemoryServer, run_in_thread: RunInThread) -> HttpResponse:
@@ -60,13 +60,14 @@ async def test_a_model_that_is_replaced_as_its_prompt_is_made_answers_with_the_n
             jobs += 1
             if jobs == 2:
                 await server.core.control.unload("talk")
-                await server.core.control.unloaded(["talk"])
+                await wait_all_tasks_blocked()
                 await server.core.control.load("talk")
             return result
 
         answer = await ask(server, replacing)
         assert jobs == 2
         assert answer.status == 200, answer.body
+        assert isinstance(answer.body, bytes)
         assert orjson.loads(answer.body)["choices"][0]["text"] == PROMPT
 
 
