@@ -395,6 +395,7 @@ class HttpConnection:
         return error_response(500, "the server failed to answer this request")
 
     async def _send(self, buffers: Sequence[Buffer]) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()  # a cut may have answered at this moment
         self._writing = True
         try:
             await self._stream.send_all(buffers)
