@@ -218,7 +218,9 @@ class HttpConnection:
 
     def _drop(self, owed: Owed) -> None:
         if owed.arrived_s is not None and type(owed.event) is HttpRequest:
-            self._calls.answered_http(owed.event, None, owed.arrived_s, owed.infer)
+            answer = owed.answer
+            told = answer if isinstance(answer, HttpStream) and answer.reason else None
+            self._calls.answered_http(owed.event, told, owed.arrived_s, owed.infer)
         if isinstance(owed.answer, (Reply, HttpStream, CoroutineType)):
             owed.answer.close()
         if type(owed.event) is HttpRequest and owed.event.trace is not None:

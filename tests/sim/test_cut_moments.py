@@ -1,7 +1,8 @@
-"""What clients read when the exit timeout passes just when their answers come."""
+"""What clients read, and the log says, when the exit timeout passes while answers come."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.memory_server import memory_server, write_models
 from tests.support.openai_calls import call
 from tritrio.actors.frontend import EXIT_TIMEOUT_PASSED
 from tritrio.backends import registry
+from tritrio.protocol.log_settings import LogSettings
 
 TURNS = 10
 """Of the event loop; so many pass at most from the end of an execution until its answer is out."""
@@ -65,3 +67,20 @@ async def test_nobody_reads_on_behind_the_reason_of_a_cut(
                 assert behind.endswith(b"0\r\n\r\n") == (b"chunked" in before)
             else:
                 assert client is plain
+
+
+async def test_the_line_of_a_stream_that_is_cut_off_says_so(
+    autojump_clock: MockClock, repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "tritrio.calls")
+    log = LogSettings(verbose_level=1)
+    async with memory_server(repository, step_seconds=lambda _: 1.0, log=log) as server:
+        client = server.http()
+        generate(client, "events", max_tokens=100)
+        await trio.sleep(1.5)
+        server.begin_shutdown()
+        server.parts.http.cut()
+        await read_all(client)
+    (line,) = [each.getMessage() for each in caplog.records if each.name == "tritrio.calls"]
+    path = "HTTP POST /v2/models/letters/generate_stream"
+    assert line == f"{path} 200, 1500.000 ms: {EXIT_TIMEOUT_PASSED}"
