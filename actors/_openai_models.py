@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from ..protocol.llm_tensors import TEXT_INPUT, TEXT_OUTPUT
+from ..protocol.model_spec import ModelSpec
 from ..protocol.openai.errors import MODEL_NOT_FOUND, OpenAiError
 from ..protocol.wording import names_text, quoted
 from .routing_table import ModelVersion
@@ -21,14 +22,20 @@ OWNER: Final = "tritrio"
 def endpoints(version: ModelVersion) -> list[str]:
     """Return the paths of the calls that a model can answer; none if it is not served here."""
     found = []
-    spec = version.spec
-    if spec.max_batch_size == 0 and TEXT_INPUT in spec.inputs and TEXT_OUTPUT in spec.outputs:
+    if _generates_text(version.spec):
         if version.text is not None and version.text.can_chat:
             found.append(CHAT)
         found.append(COMPLETIONS)
     if version.openai.embedding is not None:
         found.append(EMBEDDINGS)
     return found
+
+
+def _generates_text(spec: ModelSpec) -> bool:
+    text_in, text_out = spec.inputs.get(TEXT_INPUT), spec.outputs.get(TEXT_OUTPUT)
+    if spec.max_batch_size or text_in is None or text_out is None:
+        return False
+    return text_in.datatype == text_out.datatype == "BYTES"  # else one that classifies, say
 
 
 def described(version: ModelVersion, created: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.support.http_client import request_bytes
 from tests.support.memory_server import memory_server
 from tests.support.openai_calls import call, chat, complete, events, teach
+from tests.support.talking import write_talking_model
 from tritrio.actors.http_openai import failed
 from tritrio.protocol.errors import RequestError, invalid_argument
 from tritrio.protocol.openai.errors import OpenAiError
@@ -318,6 +319,26 @@ async def test_the_models_are_those_that_can_be_asked(
         client.get("/v1/files")
         answer = await client.response()
         assert (answer.status, answer.json["error"]["code"]) == (404, "unknown_url")
+
+
+@pytest.mark.parametrize("name", ["text_input", "text_output"])
+async def test_a_model_whose_tensors_have_those_names_and_no_text_is_none_of_them(
+    autojump_clock: MockClock, tmp_path: Path, name: str
+) -> None:
+    write_talking_model(tmp_path, "numbers")
+    file = tmp_path / "numbers" / "config.pbtxt"
+    text = f'name: "{name}" data_type: TYPE_'
+    config = file.read_text()
+    assert f"{text}STRING" in config
+    file.write_text(config.replace(f"{text}STRING", f"{text}FP32"))
+    async with memory_server(tmp_path) as server:
+        client = server.http()
+        client.get("/v1/models")
+        assert (await client.response()).json["data"] == []
+        answer = await complete(client, "a", model="numbers")
+        message = "expected a model that generates text, got 'numbers', which does not"
+        assert (answer.status, answer.json["error"]["message"]) == (404, message)
+        assert not server.executions
 
 
 @pytest.mark.parametrize("stream", [False, True])
