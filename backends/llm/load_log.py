@@ -29,6 +29,14 @@ def log_loaded(name: str, limits: EngineLimits, text: Text, threads: int | None)
             "end of their row; eos_token_id in model.json names one",
             name,
         )
+    if limits.vocabulary_size < text.vocabulary_size:
+        _LOGGER.warning(
+            "model instance '%s' knows %d tokens, and its tokenizer %d; prompts with others are "
+            "refused",
+            name,
+            limits.vocabulary_size,
+            text.vocabulary_size,
+        )
     try:
         memory_bytes = read_system_usage().memory_total_bytes
     except (OSError, ValueError):  # not Linux: nobody says

@@ -60,3 +60,16 @@ def test_more_kv_memory_than_the_machine_has_is_warned_of(
         f"{read_system_usage().memory_total_bytes} bytes of memory that the machine has; "
         "kv_cache_memory_bytes bounds them"
     )
+
+
+def test_tokens_that_only_the_tokenizer_has_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = COUNTING.replace("vocabulary_size = 64", "vocabulary_size = 60")
+    assert code != COUNTING
+    open_instance(write_python(tmp_path, code))
+    *_, line = said(caplog, logging.WARNING)
+    assert line == (
+        "model instance 'm_0_0' knows 60 tokens, and its tokenizer 64; prompts with others are "
+        "refused"
+    )
