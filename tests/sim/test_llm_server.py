@@ -100,8 +100,9 @@ async def test_streams_that_a_stop_cuts_off_end_with_the_reason(
     async with memory_server(repository, step_seconds=seconds_of_step) as server:
         events, chunks = server.http(), server.http()
         generate(events, "events", max_tokens=150)
-        options = {"stream": True, "ignore_eos": True}
-        chunks.send(call("completions", model="letters", prompt="chunks", **options))
+        chunks.send(
+            call("completions", model="letters", prompt="chunks", stream=True, ignore_eos=True)
+        )
         stream = server.grpc().stream()
         stream.send(stream_message("grpc", max_tokens=150))
         await stream.received(2)
