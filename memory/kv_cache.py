@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from mmap import MADV_NOHUGEPAGE, MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any, final
 
 import numpy as np
@@ -18,9 +19,9 @@ class KvCache:
     A row is the place of one sequence. Nothing is cleared when another one takes it: what a model
     reads ends with the tokens that it is told of.
 
-    On the host the memory is lazily committed: numpy's zeros are pages that Linux takes once they
-    are written. So rows cost as much as the longest sequence they ever held, not what they could
-    hold, and they keep that until the cache is let go of.
+    On the host the memory is lazily committed, in pages that Linux takes once they are written. So
+    rows cost as much as the longest sequence they ever held, not what they could hold, and they
+    keep that until the cache is let go of.
 
     Args:
       xp: The array module: numpy, or one like it with arrays on a device.
@@ -45,8 +46,9 @@ class KvCache:
         shapes: Sequence[tuple[int, int]],
         dtype: np.dtype[Any],
     ) -> None:
+        zeros = _host_zeros if xp is np else xp.zeros
         self.arrays: list[Array] = [
-            xp.zeros((rows, heads, tokens, size), dtype) for heads, size in shapes
+            zeros((rows, heads, tokens, size), dtype) for heads, size in shapes
         ]
         self.tokens = tokens
         self.token_bytes = sum(math.prod(shape) for shape in shapes) * dtype.itemsize
@@ -69,3 +71,15 @@ class KvCache:
             kept = array[first, :, :first_tokens].copy()
             array[first, :, :second_tokens] = array[second, :, :second_tokens]
             array[second, :, :first_tokens] = kept
+
+
+def _host_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return zeros in small pages.
+
+    numpy asks for huge ones, of which the first token of a row would take one for each head of
+    each layer: all that the row could hold, and a quarter of a second of a step.
+    """
+    size_bytes = math.prod(shape) * dtype.itemsize
+    memory = mmap(-1, size_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+    memory.madvise(MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, dtype).reshape(shape)

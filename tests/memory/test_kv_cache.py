@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import resource
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -65,3 +68,17 @@ def test_a_swap_keeps_what_counts_of_both(first: int, second: int) -> None:
         assert (new[0, :, :second] == old[2, :, :second]).all()
         assert (new[2, :, :first] == old[0, :, :first]).all()
         assert (new[1] == old[1]).all()
+
+
+def test_a_row_takes_memory_for_the_tokens_it_holds() -> None:
+    cache = KvCache(np, rows=8, tokens=8192, shapes=[(2, 64)] * 2, dtype=np.dtype(np.float32))
+    before_bytes = resident_bytes()
+    for array in cache.arrays:
+        array[:, :, :16] = 1
+    assert cache.size_bytes == 64 * 1024**2
+    assert resident_bytes() - before_bytes < 4 * 1024**2
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
