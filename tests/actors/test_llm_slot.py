@@ -288,7 +288,7 @@ async def test_a_request_may_end_while_its_prompt_becomes_tokens(
 async def test_what_texts_are_held_to_is_compiled_for_the_sampler(
     autojump_clock: MockClock,
 ) -> None:
-    pytest.importorskip("llguidance")
+    pytest.importorskip("llguidance", reason="the package llguidance is not installed")
     async with serving_llm() as served:
         await served.submit_and_read("a", sampling={"guided_decoding": {"choice": ["ab", "cd"]}})
         [start] = served.llm.plans[0].joins
